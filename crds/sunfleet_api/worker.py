@@ -1,0 +1,74 @@
+"""What the operator tells an engine container, as environment variables, and what pods report back.
+
+The operator writes :meth:`WorkerSettings.to_env`; the worker, and the fake engine of the tests, read the same class.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from sunfleet_api import names
+
+ENV_PREFIX = "SUNFLEET_WORKER_"
+
+
+class ExtraArg(BaseModel):
+    """One engine argument from ``spec.engine.extraArgs``; ``value`` is empty for a flag."""
+
+    model_config = ConfigDict(frozen=True)
+    name: str
+    value: str = ""
+
+
+class WorkerSettings(BaseSettings):
+    """Settings of one engine container. ``pod_ip`` comes from the downward API; the other pods read KV from it."""
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True)
+
+    role: Literal["prefill", "decode"]
+    model_path: str = names.WEIGHTS_PATH
+    adapter_path: str = ""  # empty: the pod serves full weights
+    dtype: str = "bfloat16"
+    kv_cache_dtype: str = "auto"
+    block_size: int = 16
+    max_model_len: int = 8192
+    tensor_parallel_size: int = 1
+    max_lora_rank: int = 64
+    extra_args: tuple[ExtraArg, ...] = ()
+    port: int = names.ENGINE_PORT
+    side_channel_port: int = names.SIDE_CHANNEL_PORT
+    kv_port_first: int = names.KV_PORT_FIRST
+    kv_port_last: int = names.KV_PORT_LAST
+    pod_ip: str = "127.0.0.1"
+    pod_name: str = ""
+    drain_timeout_seconds: int = Field(default=300, ge=0)  # in-flight streams get this long after SIGTERM
+    kv_fingerprint: str = ""
+
+    def to_env(self) -> dict[str, str]:
+        """The variables that make this very object again; ``pod_ip`` and ``pod_name`` are left to the downward API."""
+        values: dict[str, Any] = self.model_dump(mode="json", exclude={"pod_ip", "pod_name"})
+        return {
+            ENV_PREFIX + key.upper(): json.dumps(value) if isinstance(value, list) else str(value)
+            for key, value in values.items()
+        }
+
+
+class ResolverReport(BaseModel):
+    """The resolver Job's termination message (JSON, at most 4 KiB): what a weights URI turned out to be.
+
+    ``config`` holds only what the KV fingerprint needs, so that the operator computes it without reading files.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    resolved_uri: str = ""
+    digest: str = ""  # sha256:<hex> over the files
+    config: dict[str, Any] = Field(default_factory=dict)
+    tokenizer_hash: str = ""
+    tuned_against: str = ""  # decoder digest from sunfleet.json, empty when unknown
+    size_bytes: int = 0
+    error_reason: str = ""  # CamelCase, becomes the condition's reason
+    error_message: str = ""

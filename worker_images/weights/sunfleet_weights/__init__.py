@@ -1,0 +1,1 @@
+"""Resolves and downloads weights on a CPU, so that no GPU waits for a file and no engine holds a token."""
