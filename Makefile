@@ -1,0 +1,129 @@
+# Everything a person or CI does with this project. `make help` lists it.
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+export SUNFLEET_STATE ?= $(HOME)/.local/state/sunfleet
+# Debian's interpreter: the embedded cluster's pods hold the same one, so the engine's environment works in both.
+PYTHON ?= /usr/bin/python3
+UV_VERSION := 0.13.9
+UV := $(or $(shell command -v uv),$(SUNFLEET_STATE)/uv/bin/uv)
+VENV := .venv
+PY := $(VENV)/bin/python
+CLUSTER := PYTHONPATH=e2e/cluster:crds $(PY) -m sunfleet_cluster
+ENGINE_PY := PYTHONPATH=crds:worker_images/tuner $(SUNFLEET_STATE)/engine/bin/python
+TYPED := crds operator router worker_images/vllm worker_images/weights worker_images/tuner e2e tests
+PYTEST := $(PY) -m pytest -q
+
+##@ Main
+.PHONY: demo test check
+demo: ## Set up everything and run the main job: a cluster, two manifests, an exact answer
+	$(PYTHON) e2e/stages.py demo
+
+test: ## Set up everything and run every test; each tier has a time budget
+	$(PYTHON) e2e/stages.py test
+
+check: venv ## Format, lint, types, import layers, layout, generated files
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy $(TYPED)
+	$(VENV)/bin/lint-imports
+	PYTHONPATH=crds $(PY) -m sunfleet_api.generate --check
+	$(PYTEST) tests/static
+
+##@ Tests, one tier at a time
+.PHONY: unit apiserver e2e e2e-smoke e2e-fleet e2e-exactness e2e-operator e2e-router e2e-engine
+unit: venv ## Unit tests: no processes beyond loopback sockets
+	$(PYTEST) tests/unit
+
+apiserver: venv ## Tests against a real etcd and API server
+	$(PYTEST) tests/apiserver
+
+e2e: e2e-smoke e2e-fleet e2e-exactness e2e-operator e2e-router ## Every suite on the running cluster
+
+e2e-smoke: ## The cluster itself: DNS, policies, GPUs, healing
+	$(PYTEST) e2e/smoke
+
+e2e-fleet: ## Two manifests become a fleet of real engines
+	$(PYTEST) e2e/fleet
+
+e2e-exactness: ## Token-exact against the reference, on real engines
+	$(PYTEST) e2e/exactness
+
+e2e-operator: ## The operator on the real cluster, with the fake engine
+	$(PYTEST) e2e/operator
+
+e2e-router: ## The router on the real cluster, with the fake engine
+	$(PYTEST) e2e/router
+
+e2e-engine: ## Two real engines on loopback, without a cluster
+	PYTHONPATH=crds:worker_images/vllm:worker_images/tuner $(PYTEST) tests/engine
+
+##@ Cluster
+.PHONY: cluster-up cluster-down cluster-status cluster-purge
+cluster-up: venv ## Start the cluster (kind where Docker answers, else embedded); safe to repeat
+	$(CLUSTER) up
+
+cluster-down: venv ## Stop the cluster; images and downloads stay
+	$(CLUSTER) down
+
+cluster-status: venv ## Show the state of every part; changes nothing
+	$(CLUSTER) status
+
+cluster-purge: venv ## Stop the cluster and delete its state
+	$(CLUSTER) down --purge
+
+##@ Set-up steps (demo and test run them)
+.PHONY: setup venv packages programs engine-env models images install uninstall demo-run
+setup: ## All set-up steps
+	$(PYTHON) e2e/stages.py setup
+
+venv: $(VENV)/.stamp ## The project's Python environment, from the lock file
+
+$(VENV)/.stamp: uv.lock pyproject.toml | $(UV)
+	$(UV) sync --quiet --frozen --extra operator --extra router --extra weights --python $(PYTHON)
+	touch $@
+
+$(SUNFLEET_STATE)/uv/bin/uv:
+	$(PYTHON) -m venv $(SUNFLEET_STATE)/uv || { echo "python3-venv is missing: apt-get install python3-venv" >&2; exit 1; }
+	$@/../pip install --quiet uv==$(UV_VERSION)
+
+packages: venv ## Debian packages of the embedded cluster
+	$(CLUSTER) packages
+
+programs: venv ## The cluster's programs, compiled from pinned Go modules
+	$(CLUSTER) programs
+
+engine-env: venv ## The engine's Python environment (7 GB)
+	$(CLUSTER) engine-env
+
+models: engine-env ## A small real base model and the samples' prefill modules
+	$(CLUSTER) models
+
+images: venv ## Build and load the images; unchanged ones are skipped
+	$(CLUSTER) images
+
+install: venv ## CRDs, operator and router
+	$(CLUSTER) install
+
+uninstall: venv ## Resources first, then router, operator and CRDs
+	$(CLUSTER) uninstall
+
+demo-run: venv ## The demo itself, on an installed fleet
+	PYTHONPATH=e2e/demo:e2e/cluster:e2e:crds $(PY) -m sunfleet_demo
+
+##@ Other
+.PHONY: format generate bench-times help
+format: venv ## Rewrite to the project's format
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+generate: venv ## Regenerate crds/*.yaml from the models
+	PYTHONPATH=crds $(PY) -m sunfleet_api.generate
+
+bench-times: ## Keep the times of the last demo and test runs in bench/results/
+	$(PYTHON) bench/times.py
+
+help: ## This list
+	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

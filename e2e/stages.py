@@ -1,0 +1,169 @@
+"""Runs the stages of a verb in order, shows how long each takes, and fails when a tier passes its share of the time.
+
+    python3 e2e/stages.py demo|test|setup
+
+Standard library only: on a new machine it runs before anything is installed. The times of the last run stay in
+``$SUNFLEET_STATE/times/VERB.json``; ``make bench-times`` copies them, dated, into ``bench/results/``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+STATE = Path(os.environ.get("SUNFLEET_STATE") or Path.home() / ".local/state/sunfleet")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One make target. Stages with the same ``tier`` share a budget; neighbours in one ``group`` run side by side."""
+
+    target: str
+    tier: str
+    group: str = ""
+
+
+@dataclass
+class Result:
+    """How one stage went: its time in seconds and its exit code."""
+
+    target: str
+    tier: str
+    seconds: float
+    code: int
+
+
+# Minutes that each tier may take on a new machine with two cores; together 70.
+BUDGET_MINUTES = {
+    "set-up": 25,
+    "static, unit, API server": 10,
+    "fleet": 8,
+    "exactness": 7,
+    "operator": 7,
+    "router": 4,
+    "demo": 10,
+}
+
+# The cluster's programs are compiled (CPU) while the engine's environment is downloaded (network).
+SETUP = (
+    Stage("venv", "set-up"),
+    Stage("packages", "set-up"),
+    Stage("programs", "set-up", group="downloads"),
+    Stage("engine-env", "set-up", group="downloads"),
+    Stage("models", "set-up"),
+    Stage("cluster-up", "set-up"),
+    Stage("images", "set-up"),
+    Stage("install", "set-up"),
+)
+VERBS = {
+    "setup": SETUP,
+    "demo": (*SETUP, Stage("demo-run", "demo")),
+    "test": (
+        *SETUP,
+        Stage("check", "static, unit, API server"),
+        Stage("unit", "static, unit, API server"),
+        Stage("apiserver", "static, unit, API server"),
+        Stage("e2e-fleet", "fleet"),
+        Stage("e2e-exactness", "exactness"),
+        Stage("e2e-operator", "operator"),
+        Stage("e2e-router", "router"),
+    ),
+}
+
+
+def run_stage(stage: Stage, *, quiet: bool) -> Result:
+    """Runs one make target; a quiet one writes to a log and shows its end only when it fails."""
+    log = STATE / "times" / f"{stage.target}.log"
+    say(f"==> {stage.target}" + (f" (log: {log})" if quiet else ""))
+    start = time.monotonic()
+    command = ["make", "--no-print-directory", stage.target]
+    if quiet:
+        with log.open("wb") as out:
+            code = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, check=False).returncode
+        if code:
+            say(tail(log))
+    else:
+        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    seconds = time.monotonic() - start
+    say(f"<== {stage.target}: {'ok' if code == 0 else f'FAILED (exit {code})'} in {seconds:.0f} s")
+    return Result(stage.target, stage.tier, seconds, code)
+
+
+def run_all(stages: tuple[Stage, ...]) -> list[Result]:
+    """Runs set-up stages until one fails, and every later stage even when an earlier one failed."""
+    results: list[Result] = []
+    remaining = list(stages)
+    while remaining:
+        group = [s for s in remaining if s.group and s.group == remaining[0].group] or remaining[:1]
+        remaining = [s for s in remaining if s not in group]
+        run = partial(run_stage, quiet=len(group) > 1)
+        with ThreadPoolExecutor(len(group)) as pool:
+            results += pool.map(run, group)
+        if any(r.code and r.tier == "set-up" for r in results):
+            break
+    return results
+
+
+def over_budget(results: list[Result]) -> list[str]:
+    """One sentence for each tier that took longer than its share."""
+    spent: dict[str, float] = {}
+    for result in results:
+        spent[result.tier] = spent.get(result.tier, 0.0) + result.seconds
+    return [
+        f"tier {tier!r} took {seconds / 60:.1f} min, its share is {BUDGET_MINUTES[tier]} min"
+        for tier, seconds in spent.items()
+        if seconds > BUDGET_MINUTES[tier] * 60
+    ]
+
+
+def table(results: list[Result]) -> str:
+    """The closing table: a line a stage and the sum."""
+    width = max(len(r.target) for r in results)
+    lines = [f"{r.target:<{width}}  {r.seconds:>7.1f} s  {'ok' if r.code == 0 else 'FAILED'}" for r in results]
+    return "\n".join([*lines, f"{'total':<{width}}  {sum(r.seconds for r in results):>7.1f} s"])
+
+
+def tail(path: Path, lines: int = 60) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def main() -> int:
+    verb = sys.argv[1] if len(sys.argv) == 2 else ""
+    if verb not in VERBS:
+        say(f"usage: stages.py {'|'.join(VERBS)}")
+        return 2
+    (STATE / "times").mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    results = run_all(VERBS[verb])
+    wall = time.monotonic() - start
+    slow = over_budget(results)
+    say(table(results) + f"\nwall clock: {wall / 60:.1f} min")
+    record = {
+        "verb": verb,
+        "date": time.strftime("%Y-%m-%d"),
+        "wall_seconds": round(wall, 1),
+        "stages": [asdict(r) for r in results],
+    }
+    (STATE / "times" / f"{verb}.json").write_text(json.dumps(record, indent=2) + "\n")
+    for sentence in slow:
+        say(f"over budget: {sentence}")
+    failed = [r.target for r in results if r.code]
+    if failed:
+        say(f"failed: {', '.join(failed)}")
+    return 1 if failed or slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
