@@ -1,0 +1,77 @@
+"""Where everything that is built or downloaded lies, and how files are written there.
+
+Layout of `$SUNFLEET_STATE` (default `~/.local/state/sunfleet`):
+
+    bin/       the cluster's programs
+    engine/    the engine's Python environment
+    models/    sample weights
+    images/    image archives and build records
+    cluster/   certificates, etcd, containerd, logs, admin.kubeconfig
+"""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from sunfleet_cluster.settings import ClusterSettings
+
+
+@dataclass(frozen=True)
+class StateFolder:
+    """Paths below one state folder; none of them need exist."""
+
+    root: Path
+
+    @classmethod
+    def from_env(cls) -> Self:
+        """The folder that `SUNFLEET_STATE` names, or the default."""
+        return cls(ClusterSettings().state)
+
+    @property
+    def bin(self) -> Path:
+        """Programs of the cluster (kube-apiserver, kubectl, ...)."""
+        return self.root / "bin"
+
+    @property
+    def engine(self) -> Path:
+        """The engine's Python environment."""
+        return self.root / "engine"
+
+    @property
+    def models(self) -> Path:
+        """Sample weights."""
+        return self.root / "models"
+
+    @property
+    def images(self) -> Path:
+        """Image archives and the records of what they were built from."""
+        return self.root / "images"
+
+    @property
+    def cluster(self) -> Path:
+        """Everything of the cluster that this state folder owns."""
+        return self.root / "cluster"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The cluster's administrator."""
+        return self.cluster / "admin.kubeconfig"
+
+
+def write_atomic(path: Path, content: str | bytes, mode: int = 0o644) -> None:
+    """Write `content` so that `path` holds the old or the new content whenever the process dies; makes missing folders."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode() if isinstance(content, str) else content
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, mode)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
