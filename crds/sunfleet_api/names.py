@@ -59,3 +59,5 @@ ADAPTER_PATH: Final = "/weights/adapter"
 
 MAX_OBJECT_NAME: Final = 40
 REVISION_HASH_LENGTH: Final = 8
+# The preStop hook sleeps so long: routers see the pod leave before SIGTERM reaches the engine.
+PRE_STOP_SECONDS: Final = 5

@@ -1,7 +1,7 @@
 """The hand-over between the two legs of a request, as it stands in ``kv_transfer_params`` of the engines' OpenAI API.
 
-Prefill leg: the client's request with ``max_tokens=1``, not streamed, ``return_token_ids``, the task's ``cache_salt`` and
-:func:`prefill_params`. Its answer holds ``prompt_token_ids``, ``choices[0].token_ids`` (the first token) and the
+Prefill leg: the client's request with ``max_tokens=1``, not streamed, ``return_token_ids``, the task's ``cache_salt``
+and :func:`prefill_params`. Its answer holds ``prompt_token_ids``, ``choices[0].token_ids`` (the first token) and the
 ``kv_transfer_params`` that :func:`missing_fields` checks. Decode leg: the client's request, the same salt and
 :func:`decode_params`. An engine pod answers to :data:`ENGINE_MODEL` whatever its role; the decoder writes the name in
 ``sun_response_model`` into its answers, so that the router can pass bytes on unread.
@@ -19,8 +19,8 @@ ENGINE_MODEL: Final = "sunfleet"
 # The base beneath a static adapter; nobody asks for it, but the engine wants it named.
 ENGINE_BASE_MODEL: Final = "sunfleet-base"
 
-KEY_PROMPT_TOKEN_IDS: Final = "prompt_token_ids"  # the engine's own field: skips template and tokenizer
-KEY_OUTPUT_TOKEN_IDS: Final = "sun_output_token_ids"  # tokens generated so far, counted as output
+KEY_PROMPT_TOKEN_IDS: Final = "prompt_token_ids"  # noqa: S105 - the engine's own field: skips template and tokenizer
+KEY_OUTPUT_TOKEN_IDS: Final = "sun_output_token_ids"  # noqa: S105 - tokens generated so far, counted as output
 KEY_RESPONSE_MODEL: Final = "sun_response_model"  # the task's name, for the "model" field of the answer
 KEY_MAX_TOKENS: Final = "sun_max_tokens"  # the client's max_tokens, so that the prefill refuses what cannot fit
 
@@ -34,10 +34,19 @@ REQUIRED_TRANSFER_FIELDS: Final = (
 )
 
 # Fields of a request body that steer the engine; a client may not set them.
-INTERNAL_BODY_FIELDS: Final = frozenset({
-    "kv_transfer_params", "cache_salt", "request_id", "priority", "data_parallel_rank", "vllm_xargs", "lora_request",
-    "mm_processor_kwargs", "return_tokens_as_token_ids",
-})
+INTERNAL_BODY_FIELDS: Final = frozenset(
+    {
+        "kv_transfer_params",
+        "cache_salt",
+        "request_id",
+        "priority",
+        "data_parallel_rank",
+        "vllm_xargs",
+        "lora_request",
+        "mm_processor_kwargs",
+        "return_tokens_as_token_ids",
+    }
+)
 # Headers that steer the engine or could forge its view of the request; matched in lower case, prefixes end in "-".
 INTERNAL_HEADER_PREFIXES: Final = ("x-sunfleet-", "x-data-parallel-", "x-vllm-", "x-session-")
 
@@ -56,7 +65,7 @@ def missing_fields(params: Mapping[str, Any] | None) -> tuple[str, ...]:
 def decode_params(
     transfer: Mapping[str, Any], prompt: Sequence[int], output: Sequence[int], response_model: str
 ) -> dict[str, Any]:
-    """``kv_transfer_params`` of the decode leg from the prefill's answer and the tokens generated so far (at least one)."""
+    """``kv_transfer_params`` of the decode leg from the prefill's answer and the tokens so far (at least one)."""
     return {
         **transfer,
         "do_remote_prefill": True,

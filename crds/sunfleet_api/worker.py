@@ -12,16 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from sunfleet_api import names
+from sunfleet_api.engine import ExtraArg
 
 ENV_PREFIX = "SUNFLEET_WORKER_"
-
-
-class ExtraArg(BaseModel):
-    """One engine argument from ``spec.engine.extraArgs``; ``value`` is empty for a flag."""
-
-    model_config = ConfigDict(frozen=True)
-    name: str
-    value: str = ""
 
 
 class WorkerSettings(BaseSettings):

@@ -1,0 +1,47 @@
+"""A second revision that gets a growing share of the requests."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from sunfleet_api.base import ApiModel
+from sunfleet_api.digests import ShortText
+from sunfleet_api.markers import Cel, list_map
+from sunfleet_api.prefill import Prefill
+from sunfleet_api.refs import ObjectRef
+from sunfleet_api.scaling import Percent, Seconds
+
+
+class CanaryStep(ApiModel):
+    weight: int = Field(ge=1, le=100)
+    """Percent of new requests. Steps are taken in order of weight."""
+    pause_seconds: Seconds = 0
+
+
+class Analysis(ApiModel):
+    """When a canary is given up."""
+
+    min_requests: int = Field(default=200, ge=1, le=1_000_000)
+    max_error_percent: Percent = 1
+    max_latency_increase_percent: int = Field(default=10, ge=0, le=1000)
+
+
+class Canary(ApiModel):
+    """The candidate; promotion is copying it up and deleting it here."""
+
+    RULES: ClassVar = (Cel("has(self.prefill) || has(self.decoderRef)", "set prefill, decoderRef or both"),)
+
+    prefill: Prefill | None = None
+    decoder_ref: ObjectRef | None = None
+    steps: Annotated[tuple[CanaryStep, ...], Field(max_length=20), list_map("weight")] = ()
+    analysis: Analysis = Field(default_factory=Analysis)
+    paused: bool = False
+
+
+class CanaryStatus(ApiModel):
+    phase: Literal["Verifying", "Progressing", "Promotable", "RolledBack"] | None = None
+    step: int = 0
+    started_at: str = Field(default="", max_length=64)
+    reason: ShortText = ""

@@ -1,0 +1,135 @@
+"""Conditions of both kinds: the type, its vocabulary, and look-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from sunfleet_api.base import ApiModel
+from sunfleet_api.markers import list_map
+
+ConditionStatus = Literal["True", "False", "Unknown"]
+MAX_MESSAGE: Final = 1024  # characters; the schema allows Kubernetes' 32768, people and etcd do not need them
+
+
+class ConditionType(StrEnum):
+    """Positive polarity except for the last four, which are present only while there is something to say."""
+
+    READY = "Ready"
+    ACCEPTED = "Accepted"  # the spec makes sense and is allowed where it stands
+    WEIGHTS_READY = "WeightsReady"  # the weights' URI was resolved to a revision and a digest
+    ROUTER_SYNCED = "RouterSynced"  # routers act on the present status.traffic
+    SCALING_READY = "ScalingReady"
+    # SharedDecoder
+    AVAILABLE = "Available"  # enough decode pods are Ready
+    KV_CONTRACT_KNOWN = "KVContractKnown"
+    # SunModel
+    RESOLVED_REFS = "ResolvedRefs"
+    DECODER_READY = "DecoderReady"
+    PREFILL_READY = "PrefillReady"
+    KV_COMPATIBLE = "KVCompatible"
+    VERIFIED = "Verified"
+    # Something to say
+    PROGRESSING = "Progressing"
+    PAUSED = "Paused"
+    BUDGET_EXCEEDED = "BudgetExceeded"
+    FIELDS_IGNORED = "FieldsIgnored"  # fields that are accepted and do nothing yet
+    DELETION_BLOCKED = "DeletionBlocked"  # a decoder that tasks still use
+
+
+# What ``Ready`` is made of, in the order in which the first failure is reported.
+DECODER_ROLL_UP: Final = (
+    ConditionType.ACCEPTED,
+    ConditionType.WEIGHTS_READY,
+    ConditionType.KV_CONTRACT_KNOWN,
+    ConditionType.AVAILABLE,
+    ConditionType.ROUTER_SYNCED,
+)
+MODEL_ROLL_UP: Final = (
+    ConditionType.ACCEPTED,
+    ConditionType.RESOLVED_REFS,
+    ConditionType.WEIGHTS_READY,
+    ConditionType.KV_COMPATIBLE,
+    ConditionType.DECODER_READY,
+    ConditionType.PREFILL_READY,
+    ConditionType.VERIFIED,
+    ConditionType.ROUTER_SYNCED,
+)
+
+
+class Reason(StrEnum):
+    """Reasons that people and alerts may match on; a resolver adds its own CamelCase words for weights."""
+
+    READY = "Ready"
+    SCALED_TO_ZERO = "ScaledToZero"
+    PENDING = "Pending"
+    PAUSED = "Paused"
+    DELETING = "Deleting"
+    # Accepted, ResolvedRefs
+    ACCEPTED = "Accepted"
+    INVALID_SPEC = "InvalidSpec"
+    MODEL_NAME_CONFLICT = "ModelNameConflict"
+    RESOLVED = "Resolved"
+    DECODER_NOT_FOUND = "DecoderNotFound"
+    DECODER_DELETING = "DecoderDeleting"
+    NOT_ALLOWED_BY_DECODER = "NotAllowedByDecoder"
+    SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 - a reason
+    VOLUME_CLAIM_NOT_FOUND = "VolumeClaimNotFound"
+    # WeightsReady
+    RESOLVING = "Resolving"
+    RESOLVE_FAILED = "ResolveFailed"
+    FLOATING_REVISION = "FloatingRevision"
+    UNSUPPORTED_SCHEME = "UnsupportedScheme"
+    # KVContractKnown, KVCompatible
+    KV_CONTRACT_KNOWN = "KVContractKnown"
+    KV_CONTRACT_UNKNOWN = "KVContractUnknown"
+    KV_COMPATIBLE = "KVCompatible"
+    KV_MISMATCH = "KVMismatch"
+    TUNED_AGAINST_OTHER_DECODER = "TunedAgainstOtherDecoder"
+    # Available, DecoderReady, PrefillReady, Progressing
+    MINIMUM_REPLICAS_AVAILABLE = "MinimumReplicasAvailable"
+    MINIMUM_REPLICAS_UNAVAILABLE = "MinimumReplicasUnavailable"
+    DECODER_NOT_READY = "DecoderNotReady"
+    ROLLING_OUT = "RollingOut"
+    ROLLOUT_COMPLETE = "RolloutComplete"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    CRASH_LOOP = "CrashLoop"
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    UNSCHEDULABLE = "Unschedulable"
+    # Verified, RouterSynced, ScalingReady
+    VERIFICATION_OFF = "VerificationOff"
+    TRAFFIC_PUBLISHED = "TrafficPublished"
+    NO_TRAFFIC = "NoTraffic"
+    # Something to say
+    NOT_YET_SUPPORTED = "NotYetSupported"
+    IN_USE = "InUse"
+
+
+class Condition(ApiModel):
+    """A Kubernetes condition."""
+
+    type: str = Field(min_length=1, max_length=316)
+    status: ConditionStatus
+    reason: str = Field(min_length=1, max_length=1024)
+    message: str = Field(default="", max_length=32768)
+    observed_generation: int | None = Field(default=None, ge=0)
+    """Generation of the spec that this condition speaks of."""
+    last_transition_time: str = ""
+    """When status last changed, RFC 3339 in UTC with seconds."""
+
+
+Conditions = Annotated[tuple[Condition, ...], Field(max_length=32), list_map("type")]
+
+
+def find(conditions: Iterable[Condition], type_: str) -> Condition | None:
+    """The condition of that type, or ``None``."""
+    return next((condition for condition in conditions if condition.type == type_), None)
+
+
+def is_true(conditions: Iterable[Condition], type_: str) -> bool:
+    """Whether the condition is there and True; Unknown and absent are not."""
+    condition = find(conditions, type_)
+    return condition is not None and condition.status == "True"

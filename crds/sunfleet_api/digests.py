@@ -1,0 +1,18 @@
+"""Digest types that stand in statuses of both kinds."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from sunfleet_api.base import ApiModel
+
+ShortText = Annotated[str, Field(max_length=1024)]
+
+
+class KVFingerprint(ApiModel):
+    """Identity of the KV format; two pods may exchange KV only if theirs are equal."""
+
+    version: int = 0
+    digest: str = Field(default="", max_length=128)

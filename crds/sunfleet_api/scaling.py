@@ -1,0 +1,136 @@
+"""Replicas over time: autoscaling, roll-outs, and what the scaler reports."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from sunfleet_api.base import ApiModel
+from sunfleet_api.markers import ATOMIC, INT_OR_STRING, Cel, Instead
+
+Seconds = Annotated[int, Field(ge=0, le=604_800)]
+Percent = Annotated[int, Field(ge=0, le=100)]
+Replicas = Annotated[int, Field(ge=0, le=10_000)]
+IntOrPercent = Annotated[
+    int | str,
+    INT_OR_STRING,
+    Cel(
+        "type(self) == int ? self >= 0 && self <= 10000 : self.matches('^(100|[1-9]?[0-9])%$')",
+        "write a count such as 1 or a percentage such as 25%",
+    ),
+]
+
+
+class Targets(ApiModel):
+    """What the built-in scaler aims for."""
+
+    queue_seconds: int | None = Field(default=None, ge=1, le=3600)
+    """Prefill: how long a request may wait."""
+    kv_utilization_percent: int | None = Field(default=None, ge=1, le=100)
+    """Decode: reserved share of the KV cache."""
+
+
+class ScalingPolicy(ApiModel):
+    type: Literal["Pods", "Percent"]
+    value: int = Field(ge=1, le=10_000)
+    period_seconds: int = Field(ge=1, le=1800)
+
+
+class ScalingRules(ApiModel):
+    """As HPAScalingRules of autoscaling/v2."""
+
+    stabilization_window_seconds: int | None = Field(default=None, ge=0, le=3600)
+    select_policy: Literal["Max", "Min", "Disabled"] | None = None
+    policies: Annotated[tuple[ScalingPolicy, ...], Field(max_length=16), ATOMIC] = ()
+    tolerance: Annotated[
+        int | str | None,
+        Instead({"x-kubernetes-int-or-string": True, "maxLength": 16, "pattern": r"^[0-9]+(\.[0-9]+)?m?$"}),
+    ] = None
+    """Relative change of the metric below which nothing happens, such as "0.1" (a quantity)."""
+
+
+class Behavior(ApiModel):
+    """As HorizontalPodAutoscalerBehavior of autoscaling/v2."""
+
+    scale_up: ScalingRules | None = None
+    scale_down: ScalingRules | None = None
+
+
+class ScaleToZero(ApiModel):
+    idle_seconds: int = Field(default=900, ge=1, le=604_800)
+    """No request for so long means zero replicas."""
+
+
+class Autoscaling(ApiModel):
+    """Who decides the replica count, and within which limits."""
+
+    RULES: ClassVar = (
+        Cel(
+            "!has(self.minReplicas) || self.minReplicas <= self.maxReplicas",
+            "minReplicas must not be greater than maxReplicas",
+            ".minReplicas",
+        ),
+    )
+
+    mode: Literal["BuiltIn", "External"] = "BuiltIn"
+    """BuiltIn: the operator. External: an HPA or KEDA writes spec.replicas through /scale of this object."""
+    min_replicas: Replicas = 1
+    max_replicas: int = Field(ge=1, le=10_000)
+    targets: Targets = Field(default_factory=Targets)
+    behavior: Behavior = Field(default_factory=Behavior)
+    """Vocabulary of autoscaling/v2."""
+    scale_to_zero: ScaleToZero | None = None
+    metrics_timeout_seconds: int = Field(default=120, ge=1, le=86_400)
+    """Metrics older than this are no metrics."""
+    fallback: Annotated[
+        int | Literal["Hold"],
+        INT_OR_STRING,
+        Cel(
+            "type(self) == int ? self >= 0 && self <= 10000 : self == 'Hold'",
+            "write Hold, or the replica count to fall back to",
+        ),
+    ] = "Hold"
+    """Without metrics: Hold keeps the present count, a number is the count to go to."""
+    dry_run: bool = False
+    """Decide and report, but change nothing."""
+
+
+class Rollout(ApiModel):
+    """How a new revision replaces the old one."""
+
+    RULES: ClassVar = (
+        Cel(
+            "!(has(self.maxSurge) && string(self.maxSurge) in ['0', '0%'] && "
+            "(!has(self.maxUnavailable) || string(self.maxUnavailable) in ['0', '0%']))",
+            "maxSurge and maxUnavailable must not both be 0 (maxUnavailable is 0 unless set)",
+            ".maxUnavailable",
+        ),
+    )
+
+    max_surge: IntOrPercent = 1
+    """Pods above the wanted count during a roll-out; 0 stops the old revision first."""
+    max_unavailable: IntOrPercent = 0
+    """Pods that may be missing during a roll-out."""
+    drain_timeout_seconds: int = Field(default=300, ge=0, le=86_400)
+    """How long a pod may finish its streams after SIGTERM."""
+    progress_deadline_seconds: int = Field(default=1800, ge=1, le=604_800)
+    """A roll-out without progress for so long has failed."""
+    revision_history_limit: int = Field(default=5, ge=0, le=100)
+    """Old revisions kept for a rollback."""
+    engine_upgrade: Literal["Manual", "Automatic"] = "Manual"
+    """Whether a new operator may roll these pods to its engine image."""
+    profile_updates: Literal["Manual", "Automatic"] = "Manual"
+    """Whether an edit of a ServingProfile may roll these pods."""
+
+
+class ScalingStatus(ApiModel):
+    """The scaler's last decision."""
+
+    desired_replicas: int | None = None
+    last_decision_time: str = Field(default="", max_length=64)
+    reason: str = Field(default="", max_length=1024)
+    inputs: Annotated[dict[str, Annotated[str, Field(max_length=64)]], Field(max_length=32)] = Field(
+        default_factory=dict
+    )
+    """Figures that led to it, as decimal strings."""

@@ -1,0 +1,155 @@
+"""SharedDecoder: the frozen decode module, its pool of pods, and the engine contract that attached prefill inherits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from sunfleet_api.base import ApiModel, Kind, Resource
+from sunfleet_api.conditions import Conditions
+from sunfleet_api.digests import KVFingerprint, ShortText
+from sunfleet_api.engine import EngineSpec
+from sunfleet_api.markers import SERVER_DEFAULTED, Cel, Instead, list_map
+from sunfleet_api.naming import NAME_RULES
+from sunfleet_api.refs import AllowedModels, ProfileRefs
+from sunfleet_api.scaling import Autoscaling, Replicas, Rollout, ScalingStatus
+from sunfleet_api.template import GRACE_COVERS_DRAIN, PodTemplate
+from sunfleet_api.weights import Uri, WeightsSource
+
+SHARED_DECODER: Final = Kind("SharedDecoder", "shareddecoders", "shareddecoder", ("sdec",))
+
+_IMMUTABLE: Final = Cel("self == oldSelf", "immutable: make another SharedDecoder instead")
+_OPAQUE: Final = Instead(
+    {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "description": "Pod template of the Job.",
+    }
+)
+
+
+def _frozen_engine_field(name: str) -> Cel:
+    """Neither set, unset nor changed; at spec level, since ``engine`` itself may come and go."""
+    return Cel(
+        f"self.?engine.?{name} == oldSelf.?engine.?{name}",
+        f"engine.{name} is part of the KV contract and immutable: make another SharedDecoder instead",
+        ".engine",
+    )
+
+
+class DecoderModel(WeightsSource):
+    """The base checkpoint. The Secret may change, the URI may not."""
+
+    uri: Annotated[Uri, _IMMUTABLE]
+    """hf://ORG/NAME@REVISION, pvc://CLAIM/PATH, s3://, gs://, oci:// or file://. Immutable."""
+
+
+class Calibration(ApiModel):
+    uri: Uri
+    samples: int = Field(default=512, ge=1, le=100_000)
+
+
+class Quantization(ApiModel):
+    """Weight-only quantisation of the decoder by a Job (QSUN)."""
+
+    RULES: ClassVar = (
+        Cel("self.scheme == oldSelf.scheme", "immutable: make another SharedDecoder instead", ".scheme"),
+        Cel("self.?groupSize == oldSelf.?groupSize", "immutable: make another SharedDecoder instead", ".groupSize"),
+        Cel(
+            "self.?calibration == oldSelf.?calibration", "immutable: make another SharedDecoder instead", ".calibration"
+        ),
+        Cel("self.outputUri == oldSelf.outputUri", "immutable: make another SharedDecoder instead", ".outputUri"),
+    )
+
+    scheme: Literal["W4A16"]
+    group_size: int = Field(default=128, ge=16, le=1024)
+    calibration: Calibration | None = None
+    output_uri: Uri
+    """Where the quantised checkpoint goes."""
+    template: Annotated[dict[str, Any], _OPAQUE] = Field(default_factory=dict)
+
+
+class GpuBudget(ApiModel):
+    """Upper bound for the pool and all attached prefill together; terminating pods count."""
+
+    resource_name: str = Field(min_length=1, max_length=316)
+    limit: int = Field(ge=0, le=100_000)
+
+
+class SharedDecoderSpec(ApiModel):
+    RULES: ClassVar = (
+        _frozen_engine_field("dtype"),
+        _frozen_engine_field("kvCacheDtype"),
+        _frozen_engine_field("blockSize"),
+        Cel(
+            "has(self.quantization) == has(oldSelf.quantization)",
+            "immutable: make another SharedDecoder instead",
+            ".quantization",
+        ),
+        Cel(
+            "!has(self.autoscaling) || !has(self.autoscaling.minReplicas) || self.autoscaling.minReplicas >= 1",
+            "a decode pool serves every task and never scales to zero: minReplicas must be at least 1",
+            ".autoscaling.minReplicas",
+        ),
+        Cel(
+            "!has(self.autoscaling) || !has(self.autoscaling.scaleToZero)",
+            "a decode pool serves every task and never scales to zero",
+            ".autoscaling.scaleToZero",
+        ),
+        GRACE_COVERS_DRAIN,
+    )
+
+    profile_refs: ProfileRefs = ()
+    """ServingProfiles, of this namespace or the operator's; a later one wins, and this spec wins over all."""
+    model: DecoderModel
+    quantization: Quantization | None = None
+    engine: EngineSpec = Field(default_factory=EngineSpec)
+    replicas: Annotated[Replicas, SERVER_DEFAULTED] = 1
+    """Decode pods, unless autoscaling.mode is BuiltIn. Target of /scale."""
+    autoscaling: Autoscaling | None = None
+    gpu_budget: Annotated[tuple[GpuBudget, ...], Field(max_length=8), list_map("resourceName")] = ()
+    rollout: Rollout = Field(default_factory=Rollout)
+    template: PodTemplate = Field(default_factory=PodTemplate)
+    allowed_models: Annotated[AllowedModels, SERVER_DEFAULTED] = Field(default_factory=AllowedModels)
+    """Which namespaces' SunModels may attach."""
+    paused: bool = False
+    """The operator observes and reports, but changes no child."""
+
+
+class DecoderModelStatus(ApiModel):
+    """What the URI was resolved to; the record itself is an owned ControllerRevision."""
+
+    resolved_uri: ShortText = ""
+    digest: str = Field(default="", max_length=128)
+    quantized_digest: str = Field(default="", max_length=128)
+
+
+class SharedDecoderStatus(ApiModel):
+    observed_generation: int = 0
+    conditions: Conditions = ()
+    replicas: int = 0
+    ready_replicas: int = 0
+    updated_replicas: int = 0
+    draining_replicas: int = 0
+    selector: ShortText = ""
+    """Label selector of the decode pods, for /scale."""
+    current_revision: str = Field(default="", max_length=63)
+    update_revision: str = Field(default="", max_length=63)
+    model: DecoderModelStatus = Field(default_factory=DecoderModelStatus)
+    decoder_digest: str = Field(default="", max_length=128)
+    """Identity of the decoder's weights as served; prefill modules name the one they were tuned against."""
+    kv_fingerprint: KVFingerprint = Field(default_factory=KVFingerprint)
+    attached_models: int = 0
+    """SunModels that refer to this decoder: select them by label."""
+    scaling: ScalingStatus | None = None
+
+
+class SharedDecoder(Resource):
+    """The frozen decode module shared by many tasks, and its pool of pods."""
+
+    KIND: ClassVar = SHARED_DECODER
+    RULES: ClassVar = NAME_RULES
+
+    spec: SharedDecoderSpec
+    status: SharedDecoderStatus = Field(default_factory=SharedDecoderStatus)

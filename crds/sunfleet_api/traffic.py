@@ -1,0 +1,90 @@
+"""How a task's requests are admitted and timed, and what routers act on."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from sunfleet_api.base import ApiModel
+from sunfleet_api.digests import ShortText
+from sunfleet_api.markers import Cel
+
+PhaseSeconds = Annotated[int, Field(ge=1, le=86_400)]
+_DECIMAL = r"^(0|[1-9][0-9]{0,3})(\.[0-9]{1,6})?$"
+Decimal = Annotated[str, Field(max_length=16, pattern=_DECIMAL)]
+SignedDecimal = Annotated[str, Field(max_length=16, pattern=r"^-?(0|[1-9][0-9]{0,3})(\.[0-9]{1,6})?$")]
+
+
+class Queue(ApiModel):
+    """Requests that wait for room; beyond it clients get 429."""
+
+    max_requests: int = Field(default=1000, ge=0, le=1_000_000)
+    ttl_seconds: PhaseSeconds = 60
+
+
+class Timeouts(ApiModel):
+    """Per phase of a request; the first one that passes ends it with 504."""
+
+    prefill_seconds: PhaseSeconds = 30
+    kv_load_seconds: PhaseSeconds = 10
+    first_token_seconds: PhaseSeconds = 60
+    inter_token_seconds: PhaseSeconds = 30
+    request_seconds: PhaseSeconds = 600
+
+
+class Traffic(ApiModel):
+    """Limits of this task at the router."""
+
+    weight: int = Field(default=1, ge=1, le=1000)
+    """Share of the decode pool when it is short, relative to the other tasks."""
+    max_in_flight: int = Field(default=64, ge=1, le=100_000)
+    """Requests being served at once, per router replica."""
+    queue: Queue = Field(default_factory=Queue)
+    timeouts: Timeouts = Field(default_factory=Timeouts)
+
+
+class GenerationDefaults(ApiModel):
+    """Values for requests that leave them out."""
+
+    temperature: Decimal | None = None
+    top_p: Decimal | None = None
+    top_k: int | None = Field(default=None, ge=-1, le=1_000_000)
+    min_p: Decimal | None = None
+    presence_penalty: SignedDecimal | None = None
+    frequency_penalty: SignedDecimal | None = None
+    repetition_penalty: Decimal | None = None
+    max_tokens: int | None = Field(default=None, ge=1, le=16_777_216)
+
+    def request_fields(self) -> dict[str, float | int]:
+        """The fields of an OpenAI request body that are set here, under their request names (``max_tokens``)."""
+        values = self.model_dump(by_alias=False, exclude_none=True)
+        return {name: float(value) if isinstance(value, str) else value for name, value in values.items()}
+
+
+class Generation(ApiModel):
+    defaults: GenerationDefaults = Field(default_factory=GenerationDefaults)
+
+
+class PrefillTarget(ApiModel):
+    """Own pods by selector, or an adapter of a pool."""
+
+    selector: ShortText = ""
+    pool: str = Field(default="", max_length=320)
+    """namespace/name of the PrefillPool."""
+    adapter: str = Field(default="", max_length=128)
+
+
+class TrafficTarget(ApiModel):
+    """One revision that gets requests."""
+
+    RULES: ClassVar = (Cel("self.decoder.matches('^[^/]+/[^/]+$')", "decoder is namespace/name", ".decoder"),)
+
+    revision: str = Field(min_length=1, max_length=63)
+    weight: int = Field(ge=0, le=100)
+    """Percent of new requests."""
+    decoder: str = Field(min_length=3, max_length=320)
+    """namespace/name of the SharedDecoder."""
+    prefill: PrefillTarget
+    cache_salt: str = Field(min_length=1, max_length=128)
+    """Keeps this revision's KV apart from every other's."""
