@@ -16,3 +16,8 @@ class KVFingerprint(ApiModel):
 
     version: int = 0
     digest: str = Field(default="", max_length=128)
+
+    @property
+    def label(self) -> str:
+        """Value of ``names.LABEL_KV_FINGERPRINT``: 32 hex digits, or empty when unknown."""
+        return self.digest.removeprefix("sha256:")[:32]
