@@ -1,0 +1,97 @@
+"""Bodies and events in the shapes of vLLM's OpenAI server. Pure."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sunfleet_fakes.engine import tokens
+from sunfleet_fakes.engine.request import Generation
+
+DONE = b"data: [DONE]\n\n"
+
+
+def dumps(value: object) -> bytes:
+    """Compact JSON."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def event(value: object) -> bytes:
+    """One server-sent event."""
+    return b"data: " + dumps(value) + b"\n\n"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Shapes of one answer; ``cached_tokens`` is the prompt's part that was not computed here."""
+
+    request: Generation
+    id: str
+    cached_tokens: int = 0
+
+    def usage(self, completion: int) -> dict[str, Any]:
+        """Token counts as the engine reports them."""
+        prompt = len(self.request.prompt)
+        return {
+            "prompt_tokens": prompt,
+            "total_tokens": prompt + completion,
+            "completion_tokens": completion,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens} if self.cached_tokens else None,
+        }
+
+    def whole(self, output: Sequence[int], finish: str, transfer: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The body of an answer that is not streamed."""
+        ids = list(output) if self.request.return_token_ids else None
+        prompt_ids = list(self.request.prompt) if self.request.return_token_ids else None
+        text = "".join(map(tokens.token_text, output))
+        choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": finish, "stop_reason": None}
+        body = self._head("")
+        if self.request.kind == "chat":
+            choice |= {"message": {"role": "assistant", "content": text, "tool_calls": []}, "token_ids": ids}
+            body["prompt_token_ids"] = prompt_ids
+        else:
+            choice |= {"text": text, "token_ids": ids, "prompt_token_ids": prompt_ids}
+        return {
+            **body,
+            "choices": [choice],
+            "usage": self.usage(len(output)),
+            "kv_transfer_params": dict(transfer) if transfer is not None else None,
+        }
+
+    def opening(self) -> Iterator[bytes]:
+        """What a stream sends before its first token."""
+        if self.request.kind == "chat":
+            ids = {"prompt_token_ids": list(self.request.prompt)} if self.request.return_token_ids else {}
+            yield event({**self._chunk({"delta": {"role": "assistant", "content": ""}}), **ids})
+
+    def piece(self, new: Sequence[int], finish: str | None, *, first: bool) -> bytes:
+        """One event with new tokens."""
+        text = "".join(map(tokens.token_text, new))
+        chat = self.request.kind == "chat"
+        choice: dict[str, Any] = {"delta": {"content": text}} if chat else {"text": text}
+        if self.request.return_token_ids:
+            choice["token_ids"] = list(new)
+            if first and not chat:
+                choice["prompt_token_ids"] = list(self.request.prompt)
+        return event(self._chunk({**choice, "finish_reason": finish, "stop_reason": None}))
+
+    def closing(self, completion: int) -> Iterator[bytes]:
+        """The usage event, when asked for, and the end mark."""
+        if self.request.include_usage:
+            yield event({**self._head(".chunk"), "choices": [], "usage": self.usage(completion)})
+        yield DONE
+
+    def _chunk(self, choice: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self._head(".chunk"), "choices": [{"index": 0, "logprobs": None, "finish_reason": None, **choice}]}
+
+    def _head(self, suffix: str) -> dict[str, Any]:
+        chat = self.request.kind == "chat"
+        return {
+            "id": self.id,
+            "object": f"chat.completion{suffix}" if chat else "text_completion",
+            "created": int(time.time()),
+            "model": self.request.answer_model,
+        }

@@ -1,0 +1,149 @@
+"""The fake engine's HTTP surface: the worker's, and below ``/fake`` the controls of tests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from sunfleet_api import wire
+from sunfleet_fakes.engine import generate, handover, metrics
+from sunfleet_fakes.engine.behaviour import Behaviour
+from sunfleet_fakes.engine.ledger import LeaseLostError
+from sunfleet_fakes.engine.request import Kind
+from sunfleet_fakes.engine.state import Engine
+
+ENGINE_VERSION = "fake-1"
+
+
+class Generate:
+    """ASGI application of one generation path: needs ``receive`` itself, to see the client leave in every phase."""
+
+    def __init__(self, engine: Engine, kind: Kind, reset: Callable[[Scope], None]) -> None:
+        self._engine = engine
+        self._kind = kind
+        self._reset = reset
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        request = Request(scope, receive)
+        try:
+            raw = await request.body()
+        except ClientDisconnect:
+            return
+        request_id = request.headers.get("x-request-id") or uuid.uuid4().hex
+        prefix = "chatcmpl" if self._kind == "chat" else "cmpl"
+        record = self._engine.remember(
+            scope["path"], dict(request.headers), _readable(raw), f"{prefix}-{request_id}-{uuid.uuid4().hex[:8]}"
+        )
+        try:
+            await generate.serve(self._engine, self._kind, raw, record, scope, receive, send, self._reset)
+        finally:
+            record.finished = time.monotonic()
+
+
+class Controls:
+    """Handlers of everything but generation."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def health(self, _: Request) -> Response:
+        return PlainTextResponse("", 200 if self._engine.behaviour.healthy else 500)
+
+    async def ready(self, _: Request) -> Response:
+        ready = self._engine.behaviour.ready and not self._engine.draining
+        return PlainTextResponse("", 200 if ready else 503)
+
+    async def info(self, _: Request) -> Response:
+        engine = self._engine
+        info = wire.EngineInfo(
+            role=engine.settings.role,
+            kv_capacity_tokens=engine.ledger.capacity * engine.ledger.block_size,
+            block_size=engine.ledger.block_size,
+            max_model_len=engine.settings.max_model_len,
+            kv_fingerprint=engine.settings.kv_fingerprint,
+            engine_version=ENGINE_VERSION,
+        )
+        return JSONResponse(info.model_dump())
+
+    async def models(self, _: Request) -> Response:
+        await asyncio.sleep(self._engine.behaviour.models_seconds)
+        names = [wire.ENGINE_MODEL, *([wire.ENGINE_BASE_MODEL] if self._engine.settings.adapter_path else [])]
+        limit = self._engine.settings.max_model_len
+        data = [{"id": name, "object": "model", "owned_by": "vllm", "max_model_len": limit} for name in names]
+        return JSONResponse({"object": "list", "data": data})
+
+    async def metrics(self, _: Request) -> Response:
+        return PlainTextResponse(metrics.render(self._engine), media_type=metrics.CONTENT_TYPE)
+
+    async def kv(self, request: Request) -> Response:
+        """A decoder reads the KV of one request, once."""
+        engine = self._engine
+        if request.scope["server"][1] != engine.side_channel_port:
+            return JSONResponse({"error": "KV is read on the side channel's port"}, 404)
+        if request.path_params["engine_id"] != engine.engine_id:
+            return JSONResponse({"error": "another engine has this address now"}, 404)
+        try:
+            entry = engine.ledger.read(request.path_params["request_id"], time.monotonic())
+        except LeaseLostError:
+            return JSONResponse({"error": "the prefill does not hold this KV (any more)"}, 410)
+        finally:
+            await engine.notify()
+        return JSONResponse(asdict(entry))
+
+    async def get_config(self, _: Request) -> Response:
+        return JSONResponse({**self._engine.behaviour.model_dump(mode="json"), "identity": self._engine.identity})
+
+    async def put_config(self, request: Request) -> Response:
+        """PUT replaces the whole behaviour, PATCH the named fields."""
+        base: dict[str, Any] = self._engine.behaviour.model_dump() if request.method == "PATCH" else {}
+        try:
+            self._engine.configure(Behaviour.model_validate({**base, **await request.json()}))
+        except (ValidationError, ValueError) as error:
+            return JSONResponse({"error": str(error)}, 400)
+        return await self.get_config(request)
+
+    async def requests(self, _: Request) -> Response:
+        return JSONResponse(self._engine.dump_records())
+
+    async def reset(self, _: Request) -> Response:
+        self._engine.reset()
+        return Response(status_code=204)
+
+
+def create_app(engine: Engine, reset: Callable[[Scope], None]) -> Starlette:
+    """The application of one engine; ``reset`` closes a request's connection with a RST."""
+    controls = Controls(engine)
+    return Starlette(routes=[
+        Route("/health", controls.health),
+        Route("/sunfleet/readyz", controls.ready),
+        Route("/sunfleet/info", controls.info),
+        Route("/v1/models", controls.models),
+        Route("/v1/chat/completions", Generate(engine, "chat", reset), methods=["POST"]),
+        Route("/v1/completions", Generate(engine, "completion", reset), methods=["POST"]),
+        Route("/metrics", controls.metrics),
+        Route(handover.KV_PATH + "/{engine_id}/{request_id}", controls.kv),
+        Route("/fake/config", controls.get_config, methods=["GET"]),
+        Route("/fake/config", controls.put_config, methods=["PUT", "PATCH"]),
+        Route("/fake/requests", controls.requests),
+        Route("/fake/reset", controls.reset, methods=["POST"]),
+    ])  # fmt: skip
+
+
+def _readable(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return raw.decode("utf-8", "replace")

@@ -1,0 +1,131 @@
+"""A request body, read and checked as the worker would: pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sunfleet_api import wire
+from sunfleet_fakes.engine import tokens
+
+Kind = Literal["chat", "completion"]
+
+
+class ApiError(Exception):
+    """An answer other than 200, in OpenAI's error shape."""
+
+    def __init__(
+        self, status: int, message: str, *, code: str | int | None = None, kind: str = "BadRequestError"
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = {"error": {"message": message, "type": kind, "param": None, "code": code or status}}
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One request for tokens."""
+
+    kind: Kind
+    model: str
+    prompt: tuple[int, ...]
+    max_tokens: int
+    reserve_tokens: int  # of the client's answer, for the length check of a prefill
+    min_tokens: int
+    ignore_eos: bool
+    stream: bool
+    include_usage: bool
+    return_token_ids: bool
+    transfer: Mapping[str, Any]
+    seed_tokens: tuple[int, ...]
+
+    @property
+    def wants_handover(self) -> bool:
+        """A prefill leg: keep the KV for a decoder."""
+        return bool(self.transfer.get("do_remote_decode"))
+
+    @property
+    def answer_model(self) -> str:
+        """The name to write into the answer."""
+        return str(self.transfer.get(wire.KEY_RESPONSE_MODEL) or self.model)
+
+
+def parse(kind: Kind, raw: bytes, max_model_len: int) -> Generation:
+    """Read a body. Raises :class:`ApiError` 400 or 404."""
+    body = _json_object(raw)
+    transfer = body.get("kv_transfer_params") or {}
+    prompt = tuple(transfer.get(wire.KEY_PROMPT_TOKEN_IDS) or _prompt(kind, body))
+    if not prompt:
+        raise ApiError(400, "the prompt is empty")
+    if body.get("model") not in (wire.ENGINE_MODEL, wire.ENGINE_BASE_MODEL):
+        raise ApiError(404, f"The model `{body.get('model')}` does not exist.", kind="NotFoundError")
+    if body.get("n") not in (None, 1):
+        raise ApiError(400, "n must be 1: an engine makes one answer per hand-over")
+    max_tokens = body.get("max_completion_tokens") or body.get("max_tokens")
+    room = max_model_len - len(prompt)
+    wanted = transfer.get(wire.KEY_MAX_TOKENS) or max_tokens or 1
+    if room < 1 or (wanted or 1) > room:
+        raise ApiError(
+            400,
+            f"This model's maximum context length is {max_model_len} tokens. However, you requested {wanted} output"
+            f" tokens and your prompt contains {len(prompt)} input tokens.",
+        )
+    default = 16 if kind == "completion" else room
+    return Generation(
+        kind=kind,
+        model=str(body["model"]),
+        prompt=prompt,
+        max_tokens=int(max_tokens or default),
+        reserve_tokens=int(wanted),
+        min_tokens=int(body.get("min_tokens") or 0),
+        ignore_eos=bool(body.get("ignore_eos")),
+        stream=bool(body.get("stream")),
+        include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
+        return_token_ids=bool(body.get("return_token_ids")),
+        transfer=transfer,
+        seed_tokens=tuple(transfer.get(wire.KEY_OUTPUT_TOKEN_IDS) or ()),
+    )
+
+
+def check_handover(request: Generation) -> None:
+    """What a decoder insists on: it must never compute a prompt. Raises :class:`ApiError` 400."""
+    missing = list(wire.missing_fields(request.transfer))
+    if not request.transfer.get("do_remote_prefill"):
+        missing.append("do_remote_prefill")
+    missing += [key for key in (wire.KEY_PROMPT_TOKEN_IDS, wire.KEY_OUTPUT_TOKEN_IDS) if not request.transfer.get(key)]
+    if missing:
+        message = f"kv_transfer_params lacks {', '.join(missing)}: a decoder answers only complete hand-overs"
+        raise ApiError(400, message, code="handover_incomplete")
+
+
+def _json_object(raw: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(raw)
+    except ValueError as error:
+        raise ApiError(400, f"the body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise ApiError(400, "the body must be a JSON object")
+    return body
+
+
+def _prompt(kind: Kind, body: Mapping[str, Any]) -> list[int]:
+    if kind == "chat":
+        messages = body.get("messages")
+        if not isinstance(messages, list):
+            raise ApiError(400, "messages must be a list")
+        return tokens.tokenize(" ".join([*map(_message, messages), "<|assistant|>"]))
+    prompt = body.get("prompt")
+    if isinstance(prompt, str):
+        return tokens.tokenize(prompt)
+    if isinstance(prompt, list) and all(isinstance(item, int) for item in prompt):
+        return prompt
+    raise ApiError(400, "prompt must be one string or one list of token ids")
+
+
+def _message(message: Mapping[str, Any]) -> str:
+    content = message.get("content") or ""
+    if isinstance(content, list):
+        content = " ".join(str(part.get("text", "")) for part in content)
+    return f"<|{message.get('role')}|> {content}"
