@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
@@ -16,15 +16,15 @@ MAX_MESSAGE: Final = 1024  # characters; the schema allows Kubernetes' 32768, pe
 
 
 class ConditionType(StrEnum):
-    """Positive polarity except for the last four, which are present only while there is something to say."""
+    """True is good, except in the last group, whose conditions are present only while there is something to say."""
 
     READY = "Ready"
-    ACCEPTED = "Accepted"  # the spec makes sense and is allowed where it stands
-    WEIGHTS_READY = "WeightsReady"  # the weights' URI was resolved to a revision and a digest
-    ROUTER_SYNCED = "RouterSynced"  # routers act on the present status.traffic
+    ACCEPTED = "Accepted"
+    WEIGHTS_READY = "WeightsReady"
+    ROUTER_SYNCED = "RouterSynced"
     SCALING_READY = "ScalingReady"
     # SharedDecoder
-    AVAILABLE = "Available"  # enough decode pods are Ready
+    AVAILABLE = "Available"
     KV_CONTRACT_KNOWN = "KVContractKnown"
     # SunModel
     RESOLVED_REFS = "ResolvedRefs"
@@ -36,9 +36,30 @@ class ConditionType(StrEnum):
     PROGRESSING = "Progressing"
     PAUSED = "Paused"
     BUDGET_EXCEEDED = "BudgetExceeded"
-    FIELDS_IGNORED = "FieldsIgnored"  # fields that are accepted and do nothing yet
-    DELETION_BLOCKED = "DeletionBlocked"  # a decoder that tasks still use
+    FIELDS_IGNORED = "FieldsIgnored"
+    DELETION_BLOCKED = "DeletionBlocked"
 
+
+# What it means that a condition is True.
+MEANINGS: Final[Mapping[ConditionType, str]] = {
+    ConditionType.READY: "Every other condition that counts is True; else its reason is the first failure's.",
+    ConditionType.ACCEPTED: "The spec makes sense and is allowed where it stands.",
+    ConditionType.WEIGHTS_READY: "The weights' URI was resolved to a revision and a digest.",
+    ConditionType.ROUTER_SYNCED: "What routers act on (`status.traffic`) was published for the present state.",
+    ConditionType.SCALING_READY: "The scaler has fresh metrics.",
+    ConditionType.AVAILABLE: "Enough decode pods are Ready.",
+    ConditionType.KV_CONTRACT_KNOWN: "Checkpoint, tokenizer and engine are known, hence the KV fingerprint.",
+    ConditionType.RESOLVED_REFS: "Everything that the spec refers to exists and may be used.",
+    ConditionType.DECODER_READY: "The SharedDecoder is Ready.",
+    ConditionType.PREFILL_READY: "Enough prefill pods are Ready; with reason ScaledToZero none are wanted.",
+    ConditionType.KV_COMPATIBLE: "The decoder can read this task's KV; else the message names each difference.",
+    ConditionType.VERIFIED: "The golden prompts were answered exactly, or verification is off.",
+    ConditionType.PROGRESSING: "A roll-out is under way.",
+    ConditionType.PAUSED: "`spec.paused` holds the operator back.",
+    ConditionType.BUDGET_EXCEEDED: "More pods are wanted than `gpuBudget` allows.",
+    ConditionType.FIELDS_IGNORED: "The message names fields that are set and have no effect yet.",
+    ConditionType.DELETION_BLOCKED: "The decoder is to be deleted, but SunModels still use it.",
+}
 
 # What ``Ready`` is made of, in the order in which the first failure is reported.
 DECODER_ROLL_UP: Final = (

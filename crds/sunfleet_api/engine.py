@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from sunfleet_api.base import ApiModel
-from sunfleet_api.markers import Keywords, list_map
+from sunfleet_api.markers import IMMUTABLE, Keywords, list_map
 
 # Engine arguments that a user may set: they tune speed or memory, or choose a parser. Everything else is ours, since
 # the wrong value would break the KV contract, the hand-over or the isolation between tasks.
@@ -17,21 +17,21 @@ ALLOWED_EXTRA_ARGS: Final = (
     "chat-template-content-format",
     "compilation-config",
     "cpu-offload-gb",
+    "disable-custom-all-reduce",
     "enable-auto-tool-choice",
     "enable-chunked-prefill",
     "enforce-eager",
     "gpu-memory-utilization",
     "kv-cache-memory-bytes",
-    "load-format",
     "long-prefill-token-threshold",
     "max-logprobs",
-    "max-long-partial-prefills",
     "max-num-batched-tokens",
-    "max-num-partial-prefills",
     "max-num-seqs",
     "max-parallel-loading-workers",
     "num-gpu-blocks-override",
+    "optimization-level",
     "reasoning-parser",
+    "safetensors-load-strategy",
     "seed",
     "structured-outputs-config",
     "tokenizer-mode",
@@ -66,11 +66,11 @@ class EngineSpec(ApiModel):
 
     image: str | None = Field(default=None, min_length=1, max_length=512)
     """Worker image. Default: the operator's, or the one that live pods already have."""
-    dtype: Dtype = "bfloat16"
+    dtype: Annotated[Dtype, IMMUTABLE] = "bfloat16"
     """Compute type of both modules. Immutable."""
-    kv_cache_dtype: KVCacheDtype = "auto"
+    kv_cache_dtype: Annotated[KVCacheDtype, IMMUTABLE] = "auto"
     """Type of cached keys and values; auto is dtype. Immutable."""
-    block_size: int = Field(default=16, ge=8, le=512, multiple_of=8)
+    block_size: Annotated[int, IMMUTABLE] = Field(default=16, ge=8, le=512, multiple_of=8)
     """Tokens per KV block; multiples of 32 on a CPU. Immutable."""
     max_model_len: int | None = Field(default=None, ge=1, le=16_777_216)
     """Longest prompt plus answer in tokens. Default: 8192, or what the checkpoint allows if that is less."""

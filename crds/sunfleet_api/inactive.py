@@ -5,25 +5,13 @@ A field whose value asks for exactly what happens anyway (``verification.policy:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
+from typing import Final
 
-from sunfleet_api.scaling import Autoscaling, Rollout
-from sunfleet_api.shared_decoder import SharedDecoderSpec
-from sunfleet_api.sun_model import SunModelSpec
-
-
-def inactive_fields(spec: SharedDecoderSpec | SunModelSpec) -> tuple[str, ...]:
-    """Paths such as ``spec.autoscaling`` of the fields that are set without effect, sorted."""
-    own = _of_decoder(spec) if isinstance(spec, SharedDecoderSpec) else _of_model(spec)
-    return tuple(sorted({f"spec.{path}" for path in (*_shared(spec), *own)}))
-
-
-def _shared(spec: SharedDecoderSpec | SunModelSpec) -> Iterator[str]:
-    if spec.profile_refs:
-        yield "profileRefs"
-    if _scales(spec.autoscaling):
-        yield "autoscaling"
-    yield from _of_rollout(spec.rollout)
+from sunfleet_api.scaling import Autoscaling
+from sunfleet_api.shared_decoder import SHARED_DECODER, SharedDecoderSpec
+from sunfleet_api.sun_model import SUN_MODEL, SunModelSpec
+from sunfleet_api.verification import Verification
 
 
 def _scales(autoscaling: Autoscaling | None) -> bool:
@@ -31,26 +19,40 @@ def _scales(autoscaling: Autoscaling | None) -> bool:
     return autoscaling is not None and autoscaling.mode != "External"
 
 
-def _of_rollout(rollout: Rollout) -> Iterator[str]:
-    if rollout.engine_upgrade == "Automatic":
-        yield "rollout.engineUpgrade"
-    if rollout.profile_updates == "Automatic":
-        yield "rollout.profileUpdates"
+def _verifies(verification: Verification | None) -> bool:
+    return verification is not None and verification.policy != "Off"
 
 
-def _of_decoder(spec: SharedDecoderSpec) -> Iterator[str]:
-    if spec.quantization is not None:
-        yield "quantization"
-    if spec.gpu_budget:
-        yield "gpuBudget"
+# Path below spec -> whether this spec asks for something that does not happen.
+_OF_DECODER: Final[Mapping[str, Callable[[SharedDecoderSpec], bool]]] = {
+    "autoscaling": lambda spec: _scales(spec.autoscaling),
+    "gpuBudget": lambda spec: bool(spec.gpu_budget),
+    "profileRefs": lambda spec: bool(spec.profile_refs),
+    "quantization": lambda spec: spec.quantization is not None,
+    "rollout.engineUpgrade": lambda spec: spec.rollout.engine_upgrade != "Manual",
+    "rollout.profileUpdates": lambda spec: spec.rollout.profile_updates != "Manual",
+}
+_OF_MODEL: Final[Mapping[str, Callable[[SunModelSpec], bool]]] = {
+    "autoscaling": lambda spec: _scales(spec.autoscaling),
+    "canary": lambda spec: spec.canary is not None,
+    "prefill.adapter.poolRef": lambda spec: (
+        spec.prefill.adapter is not None and spec.prefill.adapter.pool_ref is not None
+    ),
+    "profileRefs": lambda spec: bool(spec.profile_refs),
+    "rollout.engineUpgrade": lambda spec: spec.rollout.engine_upgrade != "Manual",
+    "rollout.profileUpdates": lambda spec: spec.rollout.profile_updates != "Manual",
+    "traffic.weight": lambda spec: spec.traffic.weight != 1,
+    "verification": lambda spec: _verifies(spec.verification),
+}
+# Kind -> paths that may be named.
+INACTIVE: Final[Mapping[str, tuple[str, ...]]] = {
+    SHARED_DECODER.kind: tuple(_OF_DECODER),
+    SUN_MODEL.kind: tuple(_OF_MODEL),
+}
 
 
-def _of_model(spec: SunModelSpec) -> Iterator[str]:
-    if spec.prefill.adapter is not None and spec.prefill.adapter.pool_ref is not None:
-        yield "prefill.adapter.poolRef"
-    if spec.traffic.weight != 1:
-        yield "traffic.weight"
-    if spec.verification is not None and spec.verification.policy != "Off":
-        yield "verification"
-    if spec.canary is not None:
-        yield "canary"
+def inactive_fields(spec: SharedDecoderSpec | SunModelSpec) -> tuple[str, ...]:
+    """Paths such as ``spec.autoscaling`` of the fields that are set without effect, sorted."""
+    if isinstance(spec, SharedDecoderSpec):
+        return tuple(f"spec.{path}" for path, ignored in _OF_DECODER.items() if ignored(spec))
+    return tuple(f"spec.{path}" for path, ignored in _OF_MODEL.items() if ignored(spec))

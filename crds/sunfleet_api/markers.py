@@ -72,5 +72,24 @@ ATOMIC_MAP: Final = Keywords({"x-kubernetes-map-type": "atomic"})
 # default that is stored in the object would win over the profile.
 SERVER_DEFAULTED: Final = Keywords({SERVER_DEFAULT: True})
 
-# An int, or a string such as "25%".
-INT_OR_STRING: Final = Instead({"x-kubernetes-int-or-string": True})
+# For a field that is always there, or beside a rule that holds on to whether it is (`present_before_and_after`).
+IMMUTABLE: Final = Cel("self == oldSelf", "immutable: make another object instead")
+
+
+def present_before_and_after(path: str) -> Cel:
+    """Refuses setting and unsetting ``path`` (dots between names, each of which may be absent) on updates.
+
+    A transition rule on the field itself only sees changes from one value to another. Spelled out with ``has``, since
+    the API server takes optional types for arbitrarily costly.
+    """
+    parents = path.split(".")
+    steps = [".".join(("{}", *parents[: end + 1])) for end in range(len(parents))]
+    here, there = (" && ".join(f"has({step.format(root)})" for step in steps) for root in ("self", "oldSelf"))
+    return Cel(
+        f"({here}) == ({there})", f"{path} is immutable: it can be neither set nor unset later", f".{parents[0]}"
+    )
+
+
+def int_or_string(pattern: str, *, maximum: int) -> Instead:
+    """An int from 0 to ``maximum``, or a string that matches ``pattern``."""
+    return Instead({"x-kubernetes-int-or-string": True, "minimum": 0, "maximum": maximum, "pattern": pattern})

@@ -7,19 +7,12 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from sunfleet_api.base import ApiModel
-from sunfleet_api.markers import ATOMIC, INT_OR_STRING, Cel, Instead
+from sunfleet_api.markers import ATOMIC, Cel, Instead, int_or_string
 
 Seconds = Annotated[int, Field(ge=0, le=604_800)]
 Percent = Annotated[int, Field(ge=0, le=100)]
 Replicas = Annotated[int, Field(ge=0, le=10_000)]
-IntOrPercent = Annotated[
-    int | str,
-    INT_OR_STRING,
-    Cel(
-        "type(self) == int ? self >= 0 && self <= 10000 : self.matches('^(100|[1-9]?[0-9])%$')",
-        "write a count such as 1 or a percentage such as 25%",
-    ),
-]
+IntOrPercent = Annotated[int | str, int_or_string("^(100|[1-9]?[0-9])%$", maximum=10_000)]
 
 
 class Targets(ApiModel):
@@ -83,14 +76,7 @@ class Autoscaling(ApiModel):
     scale_to_zero: ScaleToZero | None = None
     metrics_timeout_seconds: int = Field(default=120, ge=1, le=86_400)
     """Metrics older than this are no metrics."""
-    fallback: Annotated[
-        int | Literal["Hold"],
-        INT_OR_STRING,
-        Cel(
-            "type(self) == int ? self >= 0 && self <= 10000 : self == 'Hold'",
-            "write Hold, or the replica count to fall back to",
-        ),
-    ] = "Hold"
+    fallback: Annotated[int | Literal["Hold"], int_or_string("^Hold$", maximum=10_000)] = "Hold"
     """Without metrics: Hold keeps the present count, a number is the count to go to."""
     dry_run: bool = False
     """Decide and report, but change nothing."""
@@ -109,9 +95,9 @@ class Rollout(ApiModel):
     )
 
     max_surge: IntOrPercent = 1
-    """Pods above the wanted count during a roll-out; 0 stops the old revision first."""
+    """Pods above the wanted count during a roll-out, a count or "25%"; 0 stops the old revision first."""
     max_unavailable: IntOrPercent = 0
-    """Pods that may be missing during a roll-out."""
+    """Pods that may be missing during a roll-out, a count or "25%"."""
     drain_timeout_seconds: int = Field(default=300, ge=0, le=86_400)
     """How long a pod may finish its streams after SIGTERM."""
     progress_deadline_seconds: int = Field(default=1800, ge=1, le=604_800)

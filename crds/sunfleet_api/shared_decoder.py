@@ -10,7 +10,7 @@ from sunfleet_api.base import ApiModel, Kind, Resource
 from sunfleet_api.conditions import Conditions
 from sunfleet_api.digests import KVFingerprint, ShortText
 from sunfleet_api.engine import EngineSpec
-from sunfleet_api.markers import SERVER_DEFAULTED, Cel, Instead, list_map
+from sunfleet_api.markers import IMMUTABLE, SERVER_DEFAULTED, Cel, Instead, list_map, present_before_and_after
 from sunfleet_api.naming import NAME_RULES
 from sunfleet_api.refs import AllowedModels, ProfileRefs
 from sunfleet_api.scaling import Autoscaling, Replicas, Rollout, ScalingStatus
@@ -19,7 +19,6 @@ from sunfleet_api.weights import Uri, WeightsSource
 
 SHARED_DECODER: Final = Kind("SharedDecoder", "shareddecoders", "shareddecoder", ("sdec",))
 
-_IMMUTABLE: Final = Cel("self == oldSelf", "immutable: make another SharedDecoder instead")
 _OPAQUE: Final = Instead(
     {
         "type": "object",
@@ -29,43 +28,31 @@ _OPAQUE: Final = Instead(
 )
 
 
-def _frozen_engine_field(name: str) -> Cel:
-    """Neither set, unset nor changed; at spec level, since ``engine`` itself may come and go."""
-    return Cel(
-        f"self.?engine.?{name} == oldSelf.?engine.?{name}",
-        f"engine.{name} is part of the KV contract and immutable: make another SharedDecoder instead",
-        ".engine",
-    )
-
-
 class DecoderModel(WeightsSource):
     """The base checkpoint. The Secret may change, the URI may not."""
 
-    uri: Annotated[Uri, _IMMUTABLE]
+    uri: Annotated[Uri, IMMUTABLE]
     """hf://ORG/NAME@REVISION, pvc://CLAIM/PATH, s3://, gs://, oci:// or file://. Immutable."""
 
 
 class Calibration(ApiModel):
-    uri: Uri
-    samples: int = Field(default=512, ge=1, le=100_000)
+    RULES: ClassVar = (present_before_and_after("samples"),)
+
+    uri: Annotated[Uri, IMMUTABLE]
+    """Texts to calibrate on."""
+    samples: Annotated[int, IMMUTABLE] = Field(default=512, ge=1, le=100_000)
 
 
 class Quantization(ApiModel):
-    """Weight-only quantisation of the decoder by a Job (QSUN)."""
+    """Weight-only quantisation of the decoder by a Job (QSUN). Immutable, but for the template."""
 
-    RULES: ClassVar = (
-        Cel("self.scheme == oldSelf.scheme", "immutable: make another SharedDecoder instead", ".scheme"),
-        Cel("self.?groupSize == oldSelf.?groupSize", "immutable: make another SharedDecoder instead", ".groupSize"),
-        Cel(
-            "self.?calibration == oldSelf.?calibration", "immutable: make another SharedDecoder instead", ".calibration"
-        ),
-        Cel("self.outputUri == oldSelf.outputUri", "immutable: make another SharedDecoder instead", ".outputUri"),
-    )
+    RULES: ClassVar = (present_before_and_after("groupSize"), present_before_and_after("calibration"))
 
-    scheme: Literal["W4A16"]
-    group_size: int = Field(default=128, ge=16, le=1024)
+    scheme: Annotated[Literal["W4A16"], IMMUTABLE]
+    group_size: Annotated[int, IMMUTABLE] = Field(default=128, ge=16, le=1024)
+    """Weights that share one scale."""
     calibration: Calibration | None = None
-    output_uri: Uri
+    output_uri: Annotated[Uri, IMMUTABLE]
     """Where the quantised checkpoint goes."""
     template: Annotated[dict[str, Any], _OPAQUE] = Field(default_factory=dict)
 
@@ -79,14 +66,10 @@ class GpuBudget(ApiModel):
 
 class SharedDecoderSpec(ApiModel):
     RULES: ClassVar = (
-        _frozen_engine_field("dtype"),
-        _frozen_engine_field("kvCacheDtype"),
-        _frozen_engine_field("blockSize"),
-        Cel(
-            "has(self.quantization) == has(oldSelf.quantization)",
-            "immutable: make another SharedDecoder instead",
-            ".quantization",
-        ),
+        present_before_and_after("engine.dtype"),
+        present_before_and_after("engine.kvCacheDtype"),
+        present_before_and_after("engine.blockSize"),
+        present_before_and_after("quantization"),
         Cel(
             "!has(self.autoscaling) || !has(self.autoscaling.minReplicas) || self.autoscaling.minReplicas >= 1",
             "a decode pool serves every task and never scales to zero: minReplicas must be at least 1",

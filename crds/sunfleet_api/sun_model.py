@@ -99,8 +99,8 @@ class SunModel(Resource):
     RULES: ClassVar = (
         *NAME_RULES,
         Cel(
-            "self.spec.?modelName.orValue(self.metadata.name) == "
-            "oldSelf.spec.?modelName.orValue(oldSelf.metadata.name)",
+            "(has(self.spec.modelName) ? self.spec.modelName : self.metadata.name) == "
+            "(has(oldSelf.spec.modelName) ? oldSelf.spec.modelName : oldSelf.metadata.name)",
             "modelName (metadata.name unless set) is immutable: make another SunModel instead",
             ".spec",
         ),

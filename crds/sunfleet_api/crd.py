@@ -1,0 +1,94 @@
+"""CustomResourceDefinition documents: schema, subresources and the columns that ``kubectl get`` prints."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sunfleet_api import names
+from sunfleet_api.kinds import KINDS
+from sunfleet_api.schema import resource_schema
+from sunfleet_api.shared_decoder import SHARED_DECODER
+from sunfleet_api.sun_model import SUN_MODEL
+
+CATEGORY: Final = "sunfleet"
+Document = dict[str, Any]
+
+
+def _column(name: str, path: str, kind: str = "string", *, wide: bool = False, about: str = "") -> Document:
+    column: Document = {"name": name, "type": kind, "jsonPath": path}
+    return column | ({"description": about} if about else {}) | ({"priority": 1} if wide else {})
+
+
+def _condition(type_: str, part: str) -> str:
+    return f".status.conditions[?(@.type=='{type_}')].{part}"
+
+
+_READY: Final = (
+    _column("Ready", _condition("Ready", "status")),
+    _column("Reason", _condition("Ready", "reason")),
+)
+_PODS: Final = (
+    _column("Wanted", ".spec.replicas", "integer"),
+    _column("Up", ".status.readyReplicas", "integer", about="Pods that are Ready"),
+)
+_TAIL: Final = (
+    _column("Revision", ".status.currentRevision", wide=True),
+    _column("Fingerprint", ".status.kvFingerprint.digest", wide=True, about="KV fingerprint"),
+    _column("Message", _condition("Ready", "message"), wide=True),
+    _column("Age", ".metadata.creationTimestamp", "date"),
+)
+COLUMNS: Final = {
+    SHARED_DECODER.kind: (
+        *_READY,
+        *_PODS,
+        _column("Models", ".status.attachedModels", "integer", about="SunModels that use this decoder"),
+        _column("URI", ".spec.model.uri", wide=True),
+        *_TAIL,
+    ),
+    SUN_MODEL.kind: (
+        _column("Model", ".spec.modelName", about="OpenAI model name, when it is not the object's"),
+        _column("Decoder", ".spec.decoderRef.name"),
+        *_READY,
+        *_PODS,
+        *_TAIL,
+    ),
+}
+
+
+def crd(kind: str) -> Document:
+    """The CustomResourceDefinition of one of our kinds."""
+    model = KINDS[kind]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": model.KIND.crd_name, "labels": {names.LABEL_PART_OF: names.MANAGED_BY}},
+        "spec": {
+            "group": names.GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": model.KIND.kind,
+                "listKind": f"{model.KIND.kind}List",
+                "plural": model.KIND.plural,
+                "singular": model.KIND.singular,
+                "shortNames": list(model.KIND.short_names),
+                "categories": [CATEGORY],
+            },
+            "versions": [
+                {
+                    "name": names.VERSION,
+                    "served": True,
+                    "storage": True,
+                    "additionalPrinterColumns": list(COLUMNS[kind]),
+                    "subresources": {
+                        "status": {},
+                        "scale": {
+                            "specReplicasPath": ".spec.replicas",
+                            "statusReplicasPath": ".status.replicas",
+                            "labelSelectorPath": ".status.selector",
+                        },
+                    },
+                    "schema": {"openAPIV3Schema": resource_schema(model)},
+                }
+            ],
+        },
+    }
