@@ -1,0 +1,76 @@
+"""A tuned prefill module on disk: a plain peft adapter, and ``sunfleet.json`` that says how it came about.
+
+Any engine that reads peft adapters reads this one; ``sunfleet.json`` is for the operator (which decoder was it tuned
+against?) and for people.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from peft import PeftModel
+from pydantic import BaseModel, ConfigDict
+from safetensors.torch import load_file, save_file
+
+from sunfleet_tuner.files import whole_folder
+
+ADAPTER_FILE: Final = "adapter_model.safetensors"
+META_FILE: Final = "sunfleet.json"
+SCHEMA_VERSION: Final = 1
+
+
+class Accuracy(BaseModel):
+    """Right answers of ``total`` held-out rows, with ``prefill`` over the prompt and ``decode`` afterwards."""
+
+    model_config = ConfigDict(frozen=True)
+    prefill: str
+    decode: str
+    correct: int
+    total: int
+
+
+class CheckpointMeta(BaseModel):
+    """Contents of ``sunfleet.json``."""
+
+    model_config = ConfigDict(frozen=True)
+    schema_version: int = SCHEMA_VERSION
+    method: str = "prefill-only-lora"
+    # The decoder must not run the last prompt token again: the prefill module was tuned to make the first token itself.
+    first_token: str = "prefill"
+    tuned_against: str = ""  # decoder digest
+    task: str = ""
+    hyperparameters: dict[str, Any] = {}
+    metrics: dict[str, float] = {}
+    accuracy: list[Accuracy] = []
+
+
+def weights_digest(folder: Path) -> str:
+    """``sha256:<hex>`` over the names and contents of a checkpoint's safetensors files, sorted by name."""
+    total = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as stream:
+            total.update(f"{path.name}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+    return f"sha256:{total.hexdigest()}"
+
+
+def save_adapter(model: PeftModel, target: Path, meta: CheckpointMeta, base_name: str) -> None:
+    """Write the adapter in bfloat16 with ``meta``; ``base_name`` is what peft calls the base, a name and not a path."""
+    model.peft_config[model.active_adapter].base_model_name_or_path = base_name
+    with whole_folder(target) as draft:
+        model.save_pretrained(draft)
+        (draft / "README.md").unlink(missing_ok=True)  # peft's model card is an empty form
+        tensors = {name: tensor.to(torch.bfloat16) for name, tensor in load_file(draft / ADAPTER_FILE).items()}
+        save_file(tensors, draft / ADAPTER_FILE, metadata={"format": "pt"})
+        write_meta(draft, meta)
+
+
+def write_meta(folder: Path, meta: CheckpointMeta) -> None:
+    (folder / META_FILE).write_text(json.dumps(meta.model_dump(), indent=2) + "\n")
+
+
+def read_meta(folder: Path) -> CheckpointMeta:
+    return CheckpointMeta.model_validate_json((folder / META_FILE).read_text())

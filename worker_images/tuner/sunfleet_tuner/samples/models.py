@@ -1,0 +1,40 @@
+"""The models folder of demo and tests: ``base``, ``adapters/TASK`` and ``arith-full``."""
+
+from __future__ import annotations
+
+import filecmp
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from sunfleet_tuner.checkpoint import META_FILE
+from sunfleet_tuner.files import whole_folder
+from sunfleet_tuner.merge import merge
+from sunfleet_tuner.samples.base import make_base
+
+FULL_TASK: Final = "arith"  # the task whose adapter is also merged into full weights
+
+
+def make_models(target: Path, adapters: Path, say: Callable[[str], None]) -> None:
+    """Make what is missing or older than the adapters in ``adapters`` (one folder per task)."""
+    base, full = target / "base", target / f"{FULL_TASK}-full"
+    say(f"{'made' if make_base(base) else 'kept'} {base}")
+    for source in sorted(path.parent for path in adapters.glob(f"*/{META_FILE}")):
+        copied = target / "adapters" / source.name
+        if _same(source, copied):
+            say(f"kept {copied}")
+            continue
+        with whole_folder(copied) as draft:
+            shutil.copytree(source, draft, dirs_exist_ok=True)
+        say(f"copied {copied}")
+        if source.name == FULL_TASK:
+            shutil.rmtree(full, ignore_errors=True)
+    if not full.exists():
+        merge(base, target / "adapters" / FULL_TASK, full)
+        say(f"merged {full}")
+
+
+def _same(source: Path, copied: Path) -> bool:
+    names = [path.name for path in source.iterdir()]
+    return copied.is_dir() and filecmp.cmpfiles(source, copied, names, shallow=False)[0] == names
