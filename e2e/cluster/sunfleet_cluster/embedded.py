@@ -1,0 +1,198 @@
+"""The embedded cluster: a real one-node Kubernetes on this machine, without Docker."""
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from sunfleet_cluster import addons, components, configs, health, kubeconfig, network, oci, packages, pki, preflight, processes, programs, runtime
+from sunfleet_cluster.api import ApiClient
+from sunfleet_cluster.cluster import Status
+from sunfleet_cluster.errors import ClusterError, StartError
+from sunfleet_cluster.layout import NODE_NAME, Addresses, Layout
+from sunfleet_cluster.lock import exclusive
+from sunfleet_cluster.processes import PROC, Component
+from sunfleet_cluster.progress import Progress
+from sunfleet_cluster.report import examine
+from sunfleet_cluster.settings import ClusterSettings
+from sunfleet_cluster.state import StateFolder, write_atomic
+
+READY_TIMEOUT = 120.0  # seconds a component, the node or DNS gets to become ready on a busy two-core machine
+STOP_GRACE = 5.0  # seconds; an API server with open watches would take a minute to go
+POD_GRACE = 3.0  # seconds that pods get to end by themselves when the cluster goes down
+_RESOLV_CONF = Path("/etc/resolv.conf")
+_IDENTITIES = ("controller-manager", "scheduler", "kubelet", "proxy", "policy")
+
+
+class EmbeddedCluster:
+    """etcd, API server, controllers, kubelet and kube-proxy as processes of this machine in a network namespace of their own."""
+
+    flavour = "embedded"
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self._settings = settings
+        self._state = StateFolder(settings.state)
+        self.layout = Layout(self._state.cluster, self._state.bin, Addresses(settings.subnet))
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Kubeconfig of the administrator."""
+        return self.layout.admin
+
+    def up(self, progress: Progress) -> None:
+        """Make the cluster, or start what is missing, dead or outdated of it."""
+        preflight.require(preflight.embedded(self.layout, self._settings.state), progress)
+        with self._lock(progress):
+            packages.ensure(progress)
+            programs.build(programs.EMBEDDED, self.layout.bin, progress)
+            with progress.step("certificates, configuration, network"):
+                self._forget_last_boot()
+                self._write_files()
+                network.ensure(self.layout)
+                runtime.ensure_cgroup(self.layout)
+            self._start(progress)
+            self._complete(progress)
+
+    def down(self, progress: Progress, *, purge: bool = False, keep_objects: bool = False) -> None:
+        """Stop the cluster and forget its objects; images, certificates and programs stay unless `purge`."""
+        preflight.require([preflight.root_user()], progress)
+        with self._lock(progress):
+            with progress.step("stopping pods and components"):
+                self._stop()
+            with progress.step("removing mounts, network and files"):
+                runtime.unmount_all(self.layout)
+                network.remove(self.layout)
+                runtime.remove_cgroups(self.layout)
+                self._forget(purge=purge, keep_objects=keep_objects)
+
+    def status(self) -> Status:
+        """Look at the cluster, changing nothing."""
+        return Status(self.flavour, self.kubeconfig, examine(self.layout))
+
+    def has_image(self, ref: str) -> bool:
+        """Whether containerd holds `ref`."""
+        return runtime.has_image(self.layout, ref)
+
+    def load_image(self, archive: Path) -> None:
+        """Load an OCI or Docker archive into containerd."""
+        runtime.load_archive(self.layout, archive)
+
+    def _lock(self, progress: Progress) -> AbstractContextManager[None]:
+        return exclusive(self._state.root / "cluster.lock", progress)
+
+    def _forget_last_boot(self) -> None:
+        """Running containers did not survive a reboot, whatever containerd's folder says."""
+        boot = (PROC / "sys/kernel/random/boot_id").read_text()
+        if not self.layout.boot_id.exists() or self.layout.boot_id.read_text() != boot:
+            shutil.rmtree(self.layout.containerd_state, ignore_errors=True)
+            write_atomic(self.layout.boot_id, boot)
+
+    def _write_files(self) -> None:
+        layout, addresses = self.layout, self.layout.addresses
+        api_hosts = (
+            f"IP:{addresses.node}", f"IP:{addresses.api_service}",
+            "DNS:kubernetes", "DNS:kubernetes.default", "DNS:kubernetes.default.svc", "DNS:kubernetes.default.svc.cluster.local",
+        )  # fmt: skip
+        pki.ensure(layout.pki, pki.control_plane_identities(api_hosts, NODE_NAME, (f"DNS:{NODE_NAME}", f"IP:{addresses.node}")))
+        write_changed(layout.admin, kubeconfig.render(layout.api_url, layout.pki, "admin"), 0o600)
+        for identity in _IDENTITIES:
+            write_changed(layout.kubeconfig(identity), kubeconfig.render(layout.api_url, layout.pki, identity), 0o600)
+        pause = oci.reference("pause", layout.bin / "pause")
+        write_changed(layout.config / "containerd.toml", configs.containerd(layout, pause))
+        write_changed(layout.config / "kubelet.yaml", configs.kubelet(layout))
+        write_changed(layout.cni / "10-pods.conflist", configs.cni(layout))
+        write_changed(layout.config / "resolv.conf", configs.resolv_conf(_RESOLV_CONF.read_text()))
+
+    def _start(self, progress: Progress) -> None:
+        layout = self.layout
+        self._stop_outdated(components.all_components(layout))
+        runtime_component = components.containerd(layout)
+        plane = components.control_plane_components(layout)
+        with progress.step("etcd, API server, containerd") as step:
+            step.outcome = self._bring(*plane, runtime_component)
+        with progress.step("images of pause and CoreDNS"):
+            for name in ("pause", "coredns"):
+                runtime.load_program(layout, name, layout.bin / name)
+        with progress.step("controllers, kubelet, kube-proxy") as step:
+            step.outcome = self._bring(*components.node_components(layout))
+
+    def _complete(self, progress: Progress) -> None:
+        layout = self.layout
+        api = ApiClient(layout.api_url, layout.pki)
+        with progress.step("add-ons"):
+            manifests = addons.render(layout, oci.reference("coredns", layout.bin / "coredns"), _RESOLV_CONF.read_text())
+            addons.apply(layout, manifests)
+        with progress.step("network policy"):
+            wait_for("the node", lambda: None if addons.node_exists(api) else "not registered", layout.logs, "kubelet")
+            self._bring(components.policy(layout))
+        with progress.step("node and DNS ready"):
+            wait_for("the node", lambda: addons.node_problem(api), layout.logs, "kubelet")
+            addons.pretend_gpus(api, self._settings.gpus)
+            wait_for("cluster DNS", lambda: addons.dns_problem(api), layout.logs, "kubelet")
+
+    def _bring(self, *wanted: Component) -> str:
+        """Start those of `wanted` that do not run and wait until all work; the names of those started."""
+        alive = processes.find(self.layout.root)
+        missing = [component for component in wanted if component.name not in alive]
+        root, logs, inside = self.layout.root, self.layout.logs, network.inside(self.layout)
+        started = {component.name: processes.start(component, root, logs, inside) for component in missing}
+        health.wait_healthy(wanted, root, logs, READY_TIMEOUT, started)
+        return f"started {', '.join(component.name for component in missing)}" if missing else "running already"
+
+    def _stop_outdated(self, wanted: Sequence[Component]) -> None:
+        """Stop what runs with another command line, configuration or program than it should."""
+        alive = processes.find(self.layout.root)
+        keys = {component.name: component.key() for component in wanted}
+        outdated = [process for name, process in alive.items() if keys.get(name) != process.mark.key]
+        processes.stop(outdated, STOP_GRACE)
+
+    def _stop(self) -> None:
+        alive = processes.find(self.layout.root)
+        # kubelet first, or it would start again what is ended.
+        processes.stop([process for name, process in alive.items() if name == "kubelet"], STOP_GRACE)
+        runtime.end_pods(self.layout, POD_GRACE)
+        processes.stop([process for name, process in alive.items() if name != "kubelet"], STOP_GRACE)
+        runtime.end_pods(self.layout, 0.0)  # what containerd started in its last moments
+
+    def _forget(self, *, purge: bool, keep_objects: bool) -> None:
+        layout = self.layout
+        gone = [layout.containerd_state]
+        if not keep_objects:
+            gone += [layout.etcd, layout.kubelet, layout.leases, layout.pod_logs]
+        if purge:
+            gone.append(layout.root)
+        for folder in gone:
+            if folder.exists():
+                shutil.rmtree(folder)
+        remove_log_links(layout.pod_logs)
+
+
+def write_changed(file: Path, content: str, mode: int = 0o644) -> None:
+    """Write `content` unless `file` holds it already."""
+    if not file.exists() or file.read_text() != content:
+        write_atomic(file, content, mode)
+
+
+def wait_for(what: str, problem: Callable[[], str | None], logs: Path, component: str) -> None:
+    """Wait until `problem` finds none; StartError with the end of `component`'s log after READY_TIMEOUT."""
+    deadline = time.monotonic() + READY_TIMEOUT
+    while (found := _ask(problem)) is not None:
+        if time.monotonic() > deadline:
+            raise StartError(f"{what} is not ready after {READY_TIMEOUT:.0f} s: {found}; {processes.log_end(logs, component)}")
+        time.sleep(0.2)
+
+
+def _ask(problem: Callable[[], str | None]) -> str | None:
+    try:
+        return problem()
+    except ClusterError as error:  # the API server may be restarting; the deadline decides
+        return str(error)
+
+
+def remove_log_links(pod_logs: Path) -> None:
+    """Remove the links that kubelet leaves in /var/log/containers to logs below `pod_logs`."""
+    links = Path("/var/log/containers")
+    for link in links.glob("*.log") if links.is_dir() else ():
+        if link.is_symlink() and link.readlink().is_relative_to(pod_logs):
+            link.unlink(missing_ok=True)

@@ -1,0 +1,114 @@
+"""The engine's Python environment: 7 GB that pods of the embedded cluster mount instead of carrying them in an image.
+
+It is made of the lock file by uv, with bytecode, by Debian's interpreter, which the base image has at the same path. Two files
+beside it say how far it is: `engine.installing` while uv works on it, `engine.json` (what it was made of) once it is whole.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sunfleet_cluster.errors import ClusterError
+from sunfleet_cluster.progress import Progress
+from sunfleet_cluster.state import StateFolder, write_atomic
+from sunfleet_cluster.uv import export_requirements, find_uv
+
+EXTRAS = ("engine-cpu", "tuner", "samples")
+INTERPRETER = Path("/usr/bin/python3")
+INTERPRETER_VERSION = (3, 11)
+# Where pods see the environment, and where in it vLLM's model facts lie: the worker's Dockerfile sets VLLM_CACHE_ROOT to it.
+PATH_IN_PODS = "/opt/sunfleet/engine"
+CACHE = Path("share") / "vllm"
+
+
+@dataclass(frozen=True)
+class EngineEnvironment:
+    """The environment of one state folder, made from the source tree `project`."""
+
+    state: StateFolder
+    project: Path
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.state.engine / "bin" / "python"
+
+    @property
+    def record(self) -> Path:
+        """What the whole environment was made of."""
+        return self.state.root / "engine.json"
+
+    @property
+    def unfinished(self) -> Path:
+        """There while an installation runs, and after one was killed."""
+        return self.state.root / "engine.installing"
+
+    def is_current(self, key: str) -> bool:
+        """Whether the environment is whole and made of `key`."""
+        try:
+            recorded = json.loads(self.record.read_text()).get("key")
+        except (FileNotFoundError, json.JSONDecodeError):
+            return False
+        return recorded == key and self.python.exists() and not self.unfinished.exists()
+
+    def ensure(self, progress: Progress) -> bool:
+        """Make it current; whether there was anything to do.
+
+        Raises:
+            ClusterError: uv or the interpreter is missing, or the installation failed.
+        """
+        _check_interpreter()
+        uv = find_uv(self.state)
+        key = environment_key(export_requirements(uv, self.project, EXTRAS), self._model_facts().read_text())
+        if self.is_current(key):
+            progress.say("  = engine environment: unchanged")
+            return False
+        # A killed uv can leave a package that looks installed and is not: everything is linked again from uv's cache.
+        interrupted = self.unfinished.exists()
+        write_atomic(self.unfinished, "")
+        with progress.step("install the engine's environment (7 GB)"):
+            _run(sync_command(uv, self.project, reinstall=interrupted), {"UV_PROJECT_ENVIRONMENT": str(self.state.engine)})
+        with progress.step("learn vLLM's model facts"):
+            _run([str(self.python), str(self._model_facts())], {"VLLM_CACHE_ROOT": str(self.state.engine / CACHE)})
+        write_atomic(self.record, json.dumps({"key": key}) + "\n")
+        self.unfinished.unlink()
+        return True
+
+    def _model_facts(self) -> Path:
+        return self.project / "worker_images" / "vllm" / "modelinfos.py"
+
+
+def environment_key(requirements: str, model_facts: str) -> str:
+    """Identity of an environment made of `requirements` whose cache the script `model_facts` filled."""
+    text = json.dumps([requirements, model_facts, str(INTERPRETER), INTERPRETER_VERSION])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sync_command(uv: str, project: Path, *, reinstall: bool) -> list[str]:
+    """The command that brings the environment in line with the lock file."""
+    command = [uv, "sync", "--frozen", "--no-install-project", "--no-default-groups", "--compile-bytecode"]
+    extras = [word for extra in EXTRAS for word in ("--extra", extra)]
+    again = ["--reinstall"] if reinstall else []
+    return [*command, *again, "--project", str(project), "--python", str(INTERPRETER), *extras]
+
+
+def _check_interpreter() -> None:
+    wanted = ".".join(map(str, INTERPRETER_VERSION))
+    program = "import sys; print(*sys.version_info[:2], sep='.')"
+    result = subprocess.run([INTERPRETER, "-c", program], capture_output=True, text=True, check=False)
+    if result.returncode or result.stdout.strip() != wanted:
+        raise ClusterError(
+            f"the engine's environment needs Python {wanted} at {INTERPRETER}, as in Debian bookworm: the pods that mount it "
+            "have their interpreter there. Elsewhere build the worker with SUNFLEET_WORKER_ENGINE=cpu."
+        )
+
+
+def _run(command: Sequence[str], variables: dict[str, str]) -> None:
+    result = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+    if result.returncode:
+        end = "\n".join((result.stdout + result.stderr).splitlines()[-40:])
+        raise ClusterError(f"`{' '.join(command[:3])} ...` failed (exit {result.returncode}):\n{end}")

@@ -1,0 +1,61 @@
+"""Ask a component whether it works."""
+
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from subprocess import Popen
+
+from sunfleet_cluster import processes
+from sunfleet_cluster.errors import StartError
+from sunfleet_cluster.processes import Component
+
+_PROBE_TIMEOUT = 2.0  # seconds
+_POLL = 0.15  # seconds between probes while waiting
+# Health endpoints serve self-signed certificates; nothing secret passes, and a wrong answer only misinforms the one who asks.
+_UNVERIFIED = ssl._create_unverified_context()  # noqa: S323, SLF001
+# Never through the proxy of the environment: the addresses are this machine's own.
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=_UNVERIFIED))
+
+
+def probe(url: str, timeout: float = _PROBE_TIMEOUT) -> str | None:
+    """None when `url` (`http`, `https` or `unix:PATH`) answers well, else what is wrong."""
+    try:
+        if url.startswith("unix:"):
+            return _probe_socket(Path(url.removeprefix("unix:")), timeout)
+        with _OPENER.open(url, timeout=timeout):
+            return None
+    except urllib.error.HTTPError as error:
+        return f"answers {error.code}"
+    except (OSError, TimeoutError) as error:
+        return f"does not answer ({getattr(error, 'reason', error)})"
+
+
+def _probe_socket(path: Path, timeout: float) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(timeout)
+        client.connect(str(path))
+
+
+def wait_healthy(components: Sequence[Component], root: Path, logs: Path, timeout: float, started: Mapping[str, Popen[bytes]]) -> None:
+    """Wait until every component works; StartError with the log's end when one dies or `timeout` seconds pass.
+
+    `started`: those that this process started itself; the others have been running before.
+    """
+    deadline = time.monotonic() + timeout
+    waiting = list(components)
+    while waiting := [component for component in waiting if probe(component.health) is not None]:
+        alive = processes.find(root)
+        for component in waiting:
+            # One of our own children is not in `alive` until it has become its program.
+            child = started.get(component.name)
+            if child.poll() is not None if child else component.name not in alive:
+                raise StartError(f"{component.name} died while starting; {processes.log_end(logs, component.name)}")
+        if time.monotonic() > deadline:
+            first = waiting[0]
+            what = probe(first.health) or "works now"
+            raise StartError(f"{first.name} is not ready after {timeout:.0f} s: {what}; {processes.log_end(logs, first.name)}")
+        time.sleep(_POLL)

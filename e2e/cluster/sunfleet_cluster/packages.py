@@ -1,0 +1,46 @@
+"""Programs that come from Debian, and how they are installed."""
+
+import shutil
+
+from sunfleet_cluster.commands import run
+from sunfleet_cluster.configs import CNI_PROGRAMS
+from sunfleet_cluster.errors import ClusterError
+from sunfleet_cluster.progress import Progress
+
+# A program of each package, which tells whether the package is there.
+_PACKAGES = {
+    "etcd-server": "etcd",
+    "containerd": "containerd",
+    "runc": "runc",
+    "iptables": "iptables",
+    "ipset": "ipset",
+    "iproute2": "ip",
+    "conntrack": "conntrack",
+    "openssl": "openssl",
+    "procps": "sysctl",
+    "util-linux": "nsenter",
+}
+_CNI_PACKAGE = "containernetworking-plugins"
+
+
+def missing() -> list[str]:
+    """Debian packages that the embedded cluster needs and that are not installed."""
+    lacking = [package for package, program in _PACKAGES.items() if shutil.which(program) is None]
+    return lacking if (CNI_PROGRAMS / "bridge").exists() else [*lacking, _CNI_PACKAGE]
+
+
+def ensure(progress: Progress) -> None:
+    """Install what is missing with apt-get; ClusterError where there is no apt-get."""
+    lacking = missing()
+    if not lacking:
+        return
+    if shutil.which("apt-get") is None:
+        raise ClusterError(f"missing: {', '.join(lacking)}; this is no Debian or Ubuntu, so install the like of them by hand")
+    with progress.step(f"apt-get install {' '.join(lacking)}"):
+        run("apt-get", "update", "-q", timeout=600.0)
+        # Debian starts services when it installs them; ours are started by us, with our own configuration and folders.
+        environment = ("env", "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
+        run(*environment, "apt-get", "install", "-yq", "--no-install-recommends", *lacking, timeout=1800.0)
+    if still := missing():
+        raise ClusterError(f"apt-get installed, but these are still missing: {', '.join(still)} (looked for {CNI_PROGRAMS / 'bridge'} and programs on PATH)")
+

@@ -1,0 +1,107 @@
+"""What this machine must have before a cluster is made, checked at once and before anything is changed."""
+
+import os
+import platform
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sunfleet_cluster import network, packages, processes, programs
+from sunfleet_cluster.commands import succeeds
+from sunfleet_cluster.errors import ClusterError, PreflightError
+from sunfleet_cluster.layout import Layout
+from sunfleet_cluster.processes import PROC
+from sunfleet_cluster.progress import Progress
+
+GIB = 1 << 30
+BUILD_DISK = 8 * GIB  # Go's caches 5 GB, the programs 0.6 GB
+RUN_DISK = 2 * GIB  # etcd, logs, pods' writable layers
+RUN_MEMORY = 2 * GIB  # the control plane takes 1.2 GB, DNS and a few small pods the rest
+_MAX_SOCKET_PATH = 107  # bytes; the kernel's limit for a Unix socket's address
+
+
+@dataclass(frozen=True)
+class Check:
+    """A requirement: `problem` says what is lacking and how to mend it, None when nothing is."""
+
+    name: str
+    problem: str | None
+
+
+def require(checks: Sequence[Check], progress: Progress) -> None:
+    """PreflightError that lists every problem of `checks`, if there is one."""
+    problems = [f"  - {check.name}: {check.problem}" for check in checks if check.problem]
+    if problems:
+        raise PreflightError("\n".join(["this machine is not ready for the cluster:", *problems]))
+    progress.say(f"Checked: {', '.join(check.name for check in checks)}")
+
+
+def embedded(layout: Layout, state: Path) -> list[Check]:
+    """Requirements of the embedded cluster; those of starting and building only where something is to be started or built."""
+    checks = [root_user(), _platform(), _kernel(), _socket_path(layout)]
+    building = bool(programs.stale(programs.EMBEDDED, layout.bin))
+    if building:
+        checks.append(_go())
+    if not processes.find(layout.root):
+        checks += [_memory(), _disk(state, BUILD_DISK if building else RUN_DISK), _subnet(layout)]
+    return checks
+
+
+def root_user() -> Check:
+    """Whether we may make network namespaces and mounts."""
+    return Check("root", None if os.geteuid() == 0 else "network namespaces, mounts and cgroups need root: run with sudo --preserve-env=SUNFLEET_STATE")
+
+
+def _platform() -> Check:
+    system, machine = platform.system(), platform.machine()
+    return Check("platform", None if (system, machine) == ("Linux", "x86_64") else f"{system} on {machine}; only Linux on x86_64 is supported")
+
+
+def _kernel() -> Check:
+    lacking = []
+    if "overlay" not in (PROC / "filesystems").read_text() and not succeeds("modprobe", "overlay"):
+        lacking.append("overlay file systems (modprobe overlay)")
+    if not (PROC / "sys/net/bridge").exists() and not succeeds("modprobe", "br_netfilter"):
+        lacking.append("packet filtering on bridges (modprobe br_netfilter)")
+    if os.geteuid() == 0 and not succeeds("unshare", "--net", "true"):
+        lacking.append("network namespaces (a container needs --privileged)")
+    return Check("kernel", f"lacks {'; '.join(lacking)}" if lacking else None)
+
+
+def _socket_path(layout: Layout) -> Check:
+    length = len(os.fsencode(layout.containerd_socket)) + len(".ttrpc")
+    long = f"{layout.containerd_socket} is {length - _MAX_SOCKET_PATH} bytes too long for a socket: set SUNFLEET_STATE to a shorter path"
+    return Check("path length", long if length > _MAX_SOCKET_PATH else None)
+
+
+def _go() -> Check:
+    needed = ".".join(map(str, programs.required_go()))
+    get = f"get Go {needed} or newer from https://go.dev/dl/ (unpack to /usr/local, put /usr/local/go/bin on PATH)"
+    found = programs.compiler_version()
+    if found is None:
+        return Check("Go", f"there is no `go` on PATH: {get}")
+    version = programs.parse_go_version(found)
+    return Check("Go", None if version >= programs.required_go() else f"`{found}` is too old: {get}")
+
+
+def _memory() -> Check:
+    fields = dict(line.split(":") for line in (PROC / "meminfo").read_text().splitlines())
+    available = int(fields["MemAvailable"].split()[0]) * 1024
+    short = f"{available / GIB:.1f} GiB available, {RUN_MEMORY / GIB:.0f} needed: stop something else"
+    return Check("memory", short if available < RUN_MEMORY else None)
+
+
+def _disk(state: Path, needed: int) -> Check:
+    folder = next(parent for parent in (state, *state.parents) if parent.exists())
+    free = shutil.disk_usage(folder).free
+    short = f"{free / GIB:.1f} GiB free at {folder}, {needed / GIB:.0f} needed: free some, or set SUNFLEET_STATE to a folder on a larger disk"
+    return Check("disk", short if free < needed else None)
+
+
+def _subnet(layout: Layout) -> Check:
+    try:
+        network.refuse_overlap(layout)
+    except ClusterError as error:
+        return Check("addresses", str(error))
+    return Check("addresses", None)

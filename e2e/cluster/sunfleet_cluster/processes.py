@@ -1,0 +1,218 @@
+"""Start, recognise and stop the cluster's processes.
+
+There are no pid files to go stale. A process carries a *mark* in its environment: its cluster's folder, its component, its program and the key of its
+description. Looking through /proc for marks finds what is certainly ours, whoever started or killed what in the meantime.
+"""
+
+import hashlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sunfleet_cluster.errors import ClusterError
+
+PROC = Path("/proc")
+MARK = "SUNFLEET_COMPONENT"
+_LOG_LIMIT = 16 << 20  # bytes; a larger log is moved aside when its component starts
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Component:
+    """A long-running program of the cluster.
+
+    `argv`: the command, its first word a program's name or path. `files`: configuration whose content makes the process outdated when it changes.
+    `health`: URL that answers 200 when it works, or `unix:PATH` of a socket that accepts.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    health: str
+    files: tuple[Path, ...] = ()
+
+    def program(self) -> Path:
+        """The program's file; ClusterError when there is none."""
+        found = shutil.which(self.argv[0])
+        if found is None:
+            raise ClusterError(f"{self.name}: the program {self.argv[0]} is missing; `python -m sunfleet_cluster build` makes or installs it")
+        return Path(found).resolve()
+
+    def key(self) -> str:
+        """Hash of the command, of the content of its files, and of which build of the program it is."""
+        program = self.program().stat()
+        digest = hashlib.sha256("\0".join([*self.argv, str(program.st_size), str(program.st_mtime_ns)]).encode())
+        for file in self.files:
+            digest.update(b"\0" + (file.read_bytes() if file.exists() else b""))
+        return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a process of ours says about itself."""
+
+    root: str
+    component: str
+    program: str
+    key: str
+
+    def __str__(self) -> str:
+        return "#".join((self.root, self.component, self.program, self.key))
+
+    @classmethod
+    def parse(cls, text: str) -> "Mark | None":
+        """The mark that `text` spells, or None."""
+        parts = text.rsplit("#", 3)
+        return cls(*parts) if len(parts) == 4 else None
+
+
+@dataclass(frozen=True)
+class Process:
+    """A live process of a cluster. `ticks`: when it started, in clock ticks since boot."""
+
+    pid: int
+    mark: Mark
+    ticks: int
+
+    def age(self) -> float:
+        """Seconds since it started."""
+        return float((PROC / "uptime").read_text().split()[0]) - self.ticks / _TICKS_PER_SECOND
+
+
+def start(
+    component: Component, root: Path, logs: Path, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> "subprocess.Popen[bytes]":
+    """Start `component` of the cluster in `root` behind the command `prefix`, in a session of its own so that a Ctrl-C does not reach it."""
+    program = component.program()
+    mark = Mark(str(root), component.name, program.name, component.key())
+    log = log_file(logs, component.name)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > _LOG_LIMIT:
+        log.replace(log.with_suffix(".log.1"))
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [*prefix, str(program), *component.argv[1:]],
+            env={**os.environ, **(environment or {}), MARK: str(mark)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            cwd="/",
+        )
+
+
+def log_file(logs: Path, component: str) -> Path:
+    """Where `component` writes its log."""
+    return logs / f"{component}.log"
+
+
+def log_end(logs: Path, component: str, lines: int = 15) -> str:
+    """The last lines of `component`'s log, for an error message."""
+    file = log_file(logs, component)
+    if not file.exists():
+        return f"(no log at {file})"
+    with file.open("rb") as log:
+        log.seek(max(0, file.stat().st_size - (64 << 10)))
+        end = log.read().decode(errors="replace").splitlines()[-lines:]
+    return "\n".join([f"the end of {file}:", *(f"  {line[:300]}" for line in end)])
+
+
+def find(root: Path) -> dict[str, Process]:
+    """Live processes of the cluster in `root`, by component."""
+    found = dict[str, Process]()
+    for process in _marked(str(root)):
+        known = found.get(process.mark.component)
+        # A child that has not called exec yet looks like its parent: the older one is the component.
+        if known is None or process.ticks < known.ticks:
+            found[process.mark.component] = process
+    return found
+
+
+def _marked(root: str) -> Iterator[Process]:
+    for folder in PROC.iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            process = _read(folder, root)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue  # gone while we looked, a kernel thread, or another user's
+        if process is not None:
+            yield process
+
+
+def _read(folder: Path, root: str) -> Process | None:
+    mark = _mark(folder)
+    if mark is None or mark.root != root:
+        return None
+    # Children inherit the mark (containerd's shims, programs that kubelet calls). Only the program itself is the component.
+    if (folder / "exe").readlink().name.removesuffix(" (deleted)") != mark.program:
+        return None
+    return Process(int(folder.name), mark, _start_ticks(folder))
+
+
+def _mark(folder: Path) -> Mark | None:
+    prefix = f"{MARK}=".encode()
+    for entry in (folder / "environ").read_bytes().split(b"\0"):
+        if entry.startswith(prefix):
+            return Mark.parse(entry.removeprefix(prefix).decode(errors="replace"))
+    return None
+
+
+def _start_ticks(folder: Path) -> int:
+    # The second field is the program's name in brackets and may hold anything; the start is the 20th after it.
+    return int((folder / "stat").read_text().rpartition(")")[2].split()[19])
+
+
+def stop(processes: Iterable[Process], grace: float) -> None:
+    """End `processes` together: ask, and after `grace` seconds insist."""
+    handles = [handle for handle in map(_open, processes) if handle is not None]
+    try:
+        _signal(handles, signal.SIGTERM)
+        remaining = _wait(handles, grace)
+        _signal(remaining, signal.SIGKILL)
+        _wait(remaining, 10.0)
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def _open(process: Process) -> int | None:
+    """A handle that names this very process for as long as it is open, even when its number is given to another one."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return None
+    try:
+        if _start_ticks(PROC / str(process.pid)) == process.ticks:
+            return handle
+    except FileNotFoundError:
+        pass
+    os.close(handle)
+    return None
+
+
+def _signal(handles: Iterable[int], number: signal.Signals) -> None:
+    for handle in handles:
+        try:
+            signal.pidfd_send_signal(handle, number)
+        except ProcessLookupError:
+            continue
+
+
+def _wait(handles: list[int], timeout: float) -> list[int]:
+    """Wait until the processes behind `handles` are gone; those that remain after `timeout` seconds."""
+    poller = select.poll()
+    for handle in handles:
+        poller.register(handle, select.POLLIN)
+    remaining = set(handles)
+    deadline = time.monotonic() + timeout
+    while remaining and (left := deadline - time.monotonic()) > 0:
+        for handle, _ in poller.poll(left * 1000):
+            poller.unregister(handle)
+            remaining.discard(handle)
+    return sorted(remaining)

@@ -1,0 +1,160 @@
+"""The programs that are built from pinned Go modules, and when a build can be skipped.
+
+A program's *key* is a hash of everything its bytes depend on: the module's pins, our own source, the flags and the compiler's version. The key of
+what lies in `bin/` is kept beside it and written last, so an interrupted build is only ever done again.
+"""
+
+import hashlib
+import os
+import re
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sunfleet_cluster.errors import ClusterError
+from sunfleet_cluster.progress import Progress, Step
+from sunfleet_cluster.state import write_atomic
+
+KUBERNETES_VERSION = "v1.34.4"
+GO_MODULES = Path(__file__).resolve().parents[1] / "go"
+_PINS = ("go.mod", "go.sum")
+_VERSIONED = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A Go program: the module folder that pins it, and its package; `versioned`: it reports Kubernetes' version."""
+
+    name: str
+    module: str
+    package: str
+    versioned: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the module."""
+        return GO_MODULES / self.module
+
+    @property
+    def link_flags(self) -> str:
+        """Flags for the Go linker: no symbol tables, and the version that the program reports."""
+        flags = ["-s", "-w"]
+        if self.versioned:
+            major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+            fields = {"gitVersion": KUBERNETES_VERSION, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+            flags += [f"-X {package}.{field}={value}" for package in _VERSIONED for field, value in fields.items()]
+        return " ".join(flags)
+
+    def key(self, compiler: str) -> str:
+        """Hash of everything the program's bytes depend on."""
+        digest = hashlib.sha256()
+        for part in (self.package, self.link_flags, compiler):
+            digest.update(part.encode() + b"\0")
+        for file in [*(self.folder / pin for pin in _PINS), *self._sources()]:
+            digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+        return digest.hexdigest()
+
+    def _sources(self) -> list[Path]:
+        return sorted((self.folder / self.package).glob("*.go")) if self.package.startswith("./") else []
+
+
+def _kubernetes(name: str) -> Program:
+    return Program(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", versioned=True)
+
+
+CONTROL_PLANE = tuple(_kubernetes(name) for name in ("kube-apiserver", "kube-controller-manager", "kubectl"))
+EMBEDDED = (
+    *CONTROL_PLANE,
+    *(_kubernetes(name) for name in ("kube-scheduler", "kubelet", "kube-proxy")),
+    Program("pause", "kubernetes", "./pause"),
+    Program("kube-router", "addons", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"),
+    Program("coredns", "addons", "./coredns"),
+)
+KIND = (_kubernetes("kubectl"), Program("kind", "kind", "sigs.k8s.io/kind"))
+
+
+def required_go() -> tuple[int, int]:
+    """The oldest Go (major, minor) that builds every module: the highest `go` line of the modules."""
+    lines = ((GO_MODULES / module / "go.mod").read_text() for module in ("kubernetes", "addons", "kind"))
+    versions = (re.search(r"^go (\d+)\.(\d+)", text, re.MULTILINE) for text in lines)
+    return max((int(found[1]), int(found[2])) for found in versions if found)
+
+
+def compiler_version() -> str | None:
+    """What `go version` says, or None where there is no Go."""
+    try:
+        done = subprocess.run(["go", "version"], capture_output=True, text=True, check=True)
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def parse_go_version(said: str) -> tuple[int, int]:
+    """(major, minor) in the output of `go version`; (0, 0) where there is none."""
+    found = re.search(r"go(\d+)\.(\d+)", said)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def stale(programs: Iterable[Program], bin_folder: Path) -> list[Program]:
+    """Those of `programs` that are absent from `bin_folder` or were built from something else; without a compiler, those that are absent."""
+    compiler = compiler_version()
+    return [program for program in programs if not _current(program, bin_folder, compiler)]
+
+
+def _current(program: Program, bin_folder: Path, compiler: str | None) -> bool:
+    if not (bin_folder / program.name).is_file():
+        return False
+    if compiler is None:
+        return True
+    try:
+        return _key_file(program, bin_folder).read_text() == program.key(compiler)
+    except FileNotFoundError:
+        return False
+
+
+def build(programs: Iterable[Program], bin_folder: Path, progress: Progress) -> None:
+    """Build what `stale` names into `bin_folder`; ClusterError when the compiler fails."""
+    wanted = stale(programs, bin_folder)
+    if not wanted:
+        return
+    progress.say(f"Building {len(wanted)} programs into {bin_folder} (8-12 minutes on 2 cores the first time, seconds after that)")
+    for program in wanted:
+        with progress.step(program.name) as step:
+            _build_one(program, bin_folder, step)
+
+
+def _build_one(program: Program, bin_folder: Path, step: Step) -> None:
+    bin_folder.mkdir(parents=True, exist_ok=True)
+    unfinished = bin_folder / f".{program.name}.unfinished"
+    command = ["go", "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", program.link_flags, "-o", str(unfinished), program.package]
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"}
+    _run_go(command, program.folder, environment, step)
+    os.replace(unfinished, bin_folder / program.name)
+    write_atomic(_key_file(program, bin_folder), program.key(compiler_version() or ""))
+
+
+def _run_go(command: list[str], folder: Path, environment: dict[str, str], step: Step) -> None:
+    """Run the compiler; `-v` makes it print each package it compiles, which is the only measure of progress there is."""
+    compiled, other = 0, list[str]()
+    with subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if _is_package(line):
+                compiled += 1
+                step.detail = f"{compiled} packages compiled"
+            else:
+                other.append(line)
+    if process.returncode != 0:
+        said = "".join(other[-20:]).strip()
+        raise ClusterError(f"go build failed in {folder} (exit {process.returncode}):\n{said}")
+
+
+def _is_package(line: str) -> bool:
+    return re.fullmatch(r"[\w.\-/~+]+", line.strip()) is not None
+
+
+def _key_file(program: Program, bin_folder: Path) -> Path:
+    return bin_folder / ".keys" / program.name
+
+
