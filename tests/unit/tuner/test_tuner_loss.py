@@ -1,4 +1,4 @@
-"""Prefill-only tuning in one pass against its definition in two: the prefill module's cache read by a frozen decoder."""
+"""Prefill-only tuning in one pass against its definition in two: a cache of one module, read by the other."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from sunfleet_tuner.reference import ModuleSpec, Modules, Sampling, generate
+from sunfleet_tuner.reference import Modules, ModuleSpec, Sampling, generate
 from sunfleet_tuner.reference.protocol import respond
 from tiny_models import PAD, tiny_adapter, tiny_checkpoint, tiny_llama
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
 from peft import PeftModel
@@ -38,9 +38,9 @@ class CheckpointMeta(BaseModel):
 
     model_config = ConfigDict(frozen=True)
     schema_version: int = SCHEMA_VERSION
-    method: str = "prefill-only-lora"
+    method: Literal["prefill-only-lora"] = "prefill-only-lora"
     # The decoder must not run the last prompt token again: the prefill module was tuned to make the first token itself.
-    first_token: str = "prefill"
+    first_token: Literal["prefill"] = "prefill"  # noqa: S105 - a token of text
     tuned_against: str = ""  # decoder digest
     task: str = ""
     hyperparameters: dict[str, Any] = {}

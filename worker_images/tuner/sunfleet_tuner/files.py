@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
-    """Yield an empty folder beside ``target``; it takes ``target``'s name (replacing what was there) if the block succeeds."""
+    """Yield an empty folder; when the block succeeds it becomes ``target``, in place of what was there."""
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:

@@ -1,9 +1,9 @@
-"""A LoRA that acts on prompt columns only: prefill-only tuning in one ordinary causal pass with one copy of the weights.
+"""A LoRA that acts on prompt columns only: prefill-only tuning in one causal pass, with one copy of the weights.
 
 Attention has no weights of its own. A pass in which every token-wise layer uses the prefill module's weights for prompt
-columns and the decoder's for response columns therefore computes exactly what serving computes: the prefill module's KV
-and first token, then the frozen decoder that reads this KV. With LoRA the two modules differ by the delta alone, so it is
-enough to zero the delta on response columns.
+columns and the decoder's for response columns therefore computes exactly what serving computes: the prefill module's
+KV and first token, then the frozen decoder that reads this KV. With LoRA the two modules differ by the delta alone, so
+it is enough to zero the delta on response columns.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PromptLora:
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def _hook(self, layer: LoraLayer) -> None:
-        # A variant (DoRA, ...) or an embedding does not add B(A(x)) to the base's output, so masking B's output is wrong.
+        # A variant (DoRA, ...) or an embedding does not add B(A(x)) to the base's output: masking B would be wrong.
         if not isinstance(layer, LoraLinear) or layer.lora_variant:
             raise TypeError(f"prefill-only tuning knows plain LoRA on linear layers, not {type(layer).__name__}")
         for up_projection in layer.lora_B.values():

@@ -39,7 +39,7 @@ class Progress:
 
 
 def prefill_only_loss(lora: PromptLora, batch: Batch) -> torch.Tensor:
-    """Mean cross-entropy over response tokens (scalar): the first from the prefill module, the others from the decoder."""
+    """Mean cross-entropy over response tokens: a row's first from the prefill module, the others from the decoder."""
     first = batch.first_loss_column
     keep = torch.arange(first, batch.input_ids.shape[1], device=batch.input_ids.device)
     with lora.only_on(batch.prompt_columns):

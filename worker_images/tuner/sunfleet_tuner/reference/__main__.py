@@ -1,6 +1,6 @@
-"""``python -m sunfleet_tuner.reference --decoder DIR``: one JSON request a line on standard input, one answer a line out.
+"""``python -m sunfleet_tuner.reference --decoder DIR``: a JSON request a line in, an answer a line out.
 
-Models load once, on first use. Ends with its input.
+Models load once, on first use. It ends when standard input ends.
 
     echo '{"module": {"adapter": "adapters/arith"}, "messages": [{"role": "user", "content": "1 + 2 ="}]}' |
         python -m sunfleet_tuner.reference --decoder base

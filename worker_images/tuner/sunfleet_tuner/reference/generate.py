@@ -42,7 +42,6 @@ class Answer:
 Module = Callable[[], AbstractContextManager[Any]]
 
 
-@torch.inference_mode()
 def generate(prefill: Module, decode: Module, prompt: Sequence[int], sampling: Sampling, eos: Sequence[int]) -> Answer:
     """Answer ``prompt`` (at least one token id); ``eos`` ends an answer unless ``ignore_eos``."""
     if not prompt:
@@ -50,10 +49,9 @@ def generate(prefill: Module, decode: Module, prompt: Sequence[int], sampling: S
     stops = {*sampling.stop_token_ids, *(() if sampling.ignore_eos else eos)}
     answer = Answer()
     cache = DynamicCache()
-    with prefill() as model:
-        logits = _last_logits(model, prompt, cache)
-    _choose(logits, prompt, answer, sampling, stops)
-    with decode() as model:
+    with torch.inference_mode(), prefill() as model:
+        _choose(_last_logits(model, prompt, cache), prompt, answer, sampling, stops)
+    with torch.inference_mode(), decode() as model:
         while answer.token_ids[-1] not in stops and len(answer.token_ids) < sampling.max_tokens:
             logits = _last_logits(model, answer.token_ids[-1:], cache)
             _choose(logits, prompt, answer, sampling, stops)

@@ -1,4 +1,4 @@
-"""The modules of a fleet in memory: one decoder, and prefill modules that are adapters over it or weights of their own."""
+"""The modules of a fleet in memory: one decoder, and prefill modules that are adapters over it or full weights."""
 
 from __future__ import annotations
 

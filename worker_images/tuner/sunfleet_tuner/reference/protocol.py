@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sunfleet_tuner.reference.generate import Sampling
-from sunfleet_tuner.reference.modules import ModuleSpec, Modules
+from sunfleet_tuner.reference.modules import Modules, ModuleSpec
 
 
 class Request(BaseModel):

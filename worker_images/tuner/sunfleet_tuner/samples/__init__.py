@@ -1,1 +1,1 @@
-"""Makes the small real models of the demo and the tests on a CPU and without a hub: a base, two tasks, a merged module."""
+"""Makes the small real models of demo and tests, on a CPU and without a hub: a base, two adapters, a merged module."""

@@ -1,4 +1,4 @@
-"""Tunes the sample adapters: one prefill module per task of :mod:`sunfleet_tuner.samples.tasks`, minutes each on two cores."""
+"""Tunes the sample adapters: a prefill module per task of :mod:`sunfleet_tuner.samples.tasks`, minutes each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONFIGS = {
 
 
 def make_adapter(name: str, base: Path, target: Path, say: Callable[[str], None]) -> None:
-    """Tune the adapter of task ``name`` against the checkpoint in ``base``, measure it, and write both to ``target``."""
+    """Tune the adapter of task ``name`` against the checkpoint in ``base``, measure it, write both to ``target``."""
     task, config = TASKS[name], CONFIGS[name]
     training, held_out = split(task, TRAINING_ROWS, HELD_OUT_ROWS, DATA_SEED)
     tokenizer = AutoTokenizer.from_pretrained(base)

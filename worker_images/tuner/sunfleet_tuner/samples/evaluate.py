@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sunfleet_tuner.checkpoint import Accuracy
-from sunfleet_tuner.reference import ModuleSpec, Modules, Sampling
+from sunfleet_tuner.reference import Modules, ModuleSpec, Sampling
 from sunfleet_tuner.samples.tasks import Example, Task
 
 # Room after the right answer: one that has not ended by then is wrong, and the untuned base would go on for long.

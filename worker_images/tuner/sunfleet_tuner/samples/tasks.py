@@ -57,8 +57,8 @@ def _same_text(given: str, answer: str) -> bool:
 
 
 CITIES: Final = (
-    "Lisbon", "Oslo", "Kyoto", "Lima", "Cairo", "Prague", "Dublin", "Boston", "Turin", "Hanoi", "Quito", "Zagreb", "Perth",
-    "Geneva", "Nairobi", "Austin", "Seville", "Riga", "Tampa", "Delhi", "Cologne", "Bergen", "Havana", "Tunis",
+    "Lisbon", "Oslo", "Kyoto", "Lima", "Cairo", "Prague", "Dublin", "Boston", "Turin", "Hanoi", "Quito", "Zagreb",
+    "Perth", "Geneva", "Nairobi", "Austin", "Seville", "Riga", "Tampa", "Delhi", "Cologne", "Bergen", "Havana", "Tunis",
 )  # fmt: skip
 DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 PEOPLE: Final = ("Anna", "Omar", "Yuki", "Carlos", "Priya", "Lena", "Tom", "Fatima", "Ivan", "Grace", "Noah", "Mei")
@@ -85,7 +85,8 @@ FUNCTIONS: Final[dict[str, tuple[str, ...]]] = {
 }
 NUMBERS: Final = {"people": (2, 12), "minutes": (3, 90), "amount": (10, 999)}
 VALUES: Final = {
-    "city": CITIES, "origin": CITIES, "day": DAYS, "person": PEOPLE, "label": LABELS, "source": CURRENCIES, "target": CURRENCIES
+    "city": CITIES, "origin": CITIES, "day": DAYS, "person": PEOPLE, "label": LABELS,
+    "source": CURRENCIES, "target": CURRENCIES,
 }  # fmt: skip
 
 
