@@ -1,0 +1,67 @@
+"""Answers made from the prefill's reply alone, when its first token already ends the text. Pure.
+
+The engine answered the prefill leg not streamed; here that answer gets the shape that the client asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+from sunfleet_router.clientbody import Ask
+from sunfleet_router.legs import PrefillReply
+
+DONE: Final = b"data: [DONE]\n\n"
+
+_INTERNAL: Final = ("kv_transfer_params", "ec_transfer_params", "prompt_logprobs")
+_TOKEN_IDS: Final = ("prompt_token_ids", "token_ids")
+_CHUNK_HEAD: Final = ("id", "created", "model", "system_fingerprint")
+
+
+def whole(ask: Ask, reply: PrefillReply) -> bytes:
+    """The not-streamed answer: JSON of a chat completion or a completion."""
+    return orjson.dumps(_for_client(ask, reply))
+
+
+def streamed(ask: Ask, reply: PrefillReply) -> bytes:
+    """The same answer as a complete server-sent event stream, from the first chunk to ``[DONE]``."""
+    answer = _for_client(ask, reply)
+    head: dict[str, Any] = {key: answer[key] for key in _CHUNK_HEAD if key in answer}
+    head["object"] = "chat.completion.chunk" if ask.kind == "chat" else "text_completion"
+    usage = answer.get("usage")
+    if ask.continuous_usage and ask.include_usage:
+        head["usage"] = usage
+    choice = answer["choices"][0]
+    deltas = _chat_choices(choice) if ask.kind == "chat" else [choice]
+    events = [_event({**head, "choices": [delta]}) for delta in deltas]
+    if ask.include_usage:
+        events.append(_event({**head, "choices": [], "usage": usage}))
+    return b"".join([*events, DONE])
+
+
+def _event(chunk: dict[str, Any]) -> bytes:
+    return b"data: " + orjson.dumps(chunk) + b"\n\n"
+
+
+def _chat_choices(choice: dict[str, Any]) -> list[dict[str, Any]]:
+    """A role chunk, then one that holds the message and how it ended: the order in which engines send them."""
+    message: dict[str, Any] = dict(choice.get("message") or {})
+    role = message.pop("role", "assistant")
+    index = choice.get("index", 0)
+    delta = {key: value for key, value in message.items() if value not in (None, [])}
+    if "tool_calls" in delta:
+        delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(delta["tool_calls"])]
+    rest = {key: value for key, value in choice.items() if key not in ("message", "index")}
+    first = {"index": index, "delta": {"role": role, "content": ""}, "logprobs": None, "finish_reason": None}
+    return [first, {"index": index, "delta": delta, **rest}]
+
+
+def _for_client(ask: Ask, reply: PrefillReply) -> dict[str, Any]:
+    hidden = _INTERNAL if ask.body.get("return_token_ids") else _INTERNAL + _TOKEN_IDS
+    answer = {key: value for key, value in reply.answer.items() if key not in hidden}
+    answer["model"] = ask.model
+    answer["choices"] = [
+        {key: value for key, value in choice.items() if key not in hidden} for choice in reply.answer["choices"]
+    ]
+    return answer

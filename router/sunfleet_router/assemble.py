@@ -1,0 +1,136 @@
+"""From the API server's objects to a snapshot. Pure: what is watched goes in, a new frozen fleet comes out.
+
+``status.traffic`` says what is served and nothing else does. A task that exists without traffic is known (503), an
+object that does not exist is unknown (404); both answers survive a restart since they come from the objects alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from sunfleet_api import names
+from sunfleet_api.sun_model import SunModel
+from sunfleet_api.traffic import Traffic, TrafficTarget
+from sunfleet_api.wire import EngineInfo
+from sunfleet_router.selectors import SelectorError, parse
+from sunfleet_router.snapshot import Endpoint, Limits, Route, Snapshot, Task, Timeouts
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """What the router needs of an engine pod."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    ready: bool  # Ready, and nobody has asked for its deletion
+    endpoint: Endpoint
+
+
+def pod_of(document: Mapping[str, Any]) -> Pod | None:
+    """A live pod; ``None`` for one that is no engine or has no address yet."""
+    metadata, status = document.get("metadata", {}), document.get("status", {})
+    labels: dict[str, str] = metadata.get("labels") or {}
+    role, address = labels.get(names.LABEL_ROLE), status.get("podIP")
+    if role not in (names.ROLE_PREFILL, names.ROLE_DECODE) or not address:
+        return None
+    typed_role: Literal["prefill", "decode"] = "prefill" if role == names.ROLE_PREFILL else "decode"
+    conditions = status.get("conditions") or []
+    ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    endpoint = Endpoint(
+        uid=metadata["uid"], name=metadata["name"], host=address, port=names.ENGINE_PORT, role=typed_role,
+        fingerprint=labels.get(names.LABEL_KV_FINGERPRINT, ""),
+    )  # fmt: skip
+    return Pod(metadata["namespace"], labels, ready and not metadata.get("deletionTimestamp"), endpoint)
+
+
+def assemble(
+    models: Iterable[SunModel], decoders: Iterable[str], pods: Iterable[Pod], infos: Mapping[str, EngineInfo]
+) -> Snapshot:
+    """``decoders`` are keys ("namespace/name") of the SharedDecoders that exist: pods of a deleted one get nothing."""
+    index = _Index(pods, infos)
+    pools = {key: index.pool(key) for key in decoders}
+    tasks: dict[str, Task] = {}
+    for model in sorted(models, key=_precedence):
+        tasks.setdefault(model.model_name, _task(model, index))
+    return Snapshot(tasks, pools)
+
+
+def limits_of(traffic: Traffic) -> Limits:
+    """The limits of ``SunModel.spec.traffic``."""
+    seconds = traffic.timeouts
+    return Limits(
+        max_in_flight=traffic.max_in_flight,
+        queue_requests=traffic.queue.max_requests,
+        queue_ttl=traffic.queue.ttl_seconds,
+        timeouts=Timeouts(
+            prefill=seconds.prefill_seconds,
+            kv_load=seconds.kv_load_seconds,
+            first_token=seconds.first_token_seconds,
+            inter_token=seconds.inter_token_seconds,
+            request=seconds.request_seconds,
+        ),
+    )
+
+
+def _precedence(model: SunModel) -> tuple[bool, float, str]:
+    """Of equal names: the one that has traffic, then the oldest, as the operator decides it too."""
+    created = model.metadata.creation_timestamp
+    return not model.status.traffic, created.timestamp() if created else 0.0, model.key
+
+
+def _task(model: SunModel, index: _Index) -> Task:
+    created = model.metadata.creation_timestamp
+    return Task(
+        name=model.model_name,
+        created=int(created.timestamp()) if created else 0,
+        routes=tuple(_route(model, target, index) for target in model.status.traffic),
+        limits=limits_of(model.spec.traffic),
+        defaults=model.spec.generation.defaults.request_fields(),
+    )
+
+
+def _route(model: SunModel, target: TrafficTarget, index: _Index) -> Route:
+    return Route(
+        revision=target.revision,
+        weight=target.weight,
+        decoder=target.decoder,
+        salt=target.cache_salt,
+        prefill=index.select(model.metadata.namespace, target.prefill.selector),
+    )
+
+
+class _Index:
+    """Ready pods by (namespace, label, value), so that hundreds of tasks need not each look at every pod."""
+
+    def __init__(self, pods: Iterable[Pod], infos: Mapping[str, EngineInfo]) -> None:
+        self._by_label: dict[tuple[str, str, str], list[Pod]] = defaultdict(list)
+        for pod in pods:
+            if not pod.ready or not pod.endpoint.fingerprint:
+                continue  # without a fingerprint nobody knows whose KV it can read
+            info = infos.get(pod.endpoint.uid)
+            known = replace(pod, endpoint=replace(pod.endpoint, info=info)) if info else pod
+            for key, value in pod.labels.items():
+                self._by_label[pod.namespace, key, value].append(known)
+
+    def select(self, namespace: str, text: str) -> tuple[Endpoint, ...]:
+        try:
+            selector = parse(text)
+        except SelectorError:
+            return ()
+        pin = selector.pin()
+        if pin is None:
+            return ()  # selects by absence alone: no selector of ours, and it could match another task's pods
+        candidates = self._by_label.get((namespace, *pin), ())
+        return _endpoints(pod for pod in candidates if selector.matches(pod.labels) and pod.endpoint.role == "prefill")
+
+    def pool(self, key: str) -> tuple[Endpoint, ...]:
+        namespace, _, name = key.partition("/")
+        candidates = self._by_label.get((namespace, names.LABEL_DECODER, name), ())
+        return _endpoints(pod for pod in candidates if pod.endpoint.role == "decode")
+
+
+def _endpoints(pods: Iterable[Pod]) -> tuple[Endpoint, ...]:
+    return tuple(sorted((pod.endpoint for pod in pods), key=lambda endpoint: endpoint.uid))

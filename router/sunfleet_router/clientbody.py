@@ -1,0 +1,198 @@
+"""The client's request body, checked as far as the router must understand it; the rest is the engine's to judge.
+
+Pure. What the two legs could not answer exactly (several choices, prompt log-probabilities, echo, beam search) is
+refused here, before any engine works on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import orjson
+
+from sunfleet_api import wire
+from sunfleet_router.errors import InvalidRequestError
+
+Kind = Literal["chat", "completion"]
+
+# OpenAI's and the engine's default for /v1/completions; a chat without a limit runs to the end of the context.
+COMPLETION_DEFAULT_MAX_TOKENS: Final = 16
+# Text is never shorter than this many bytes a token on average, except for scripts whose bytes are mostly tokens; the
+# estimate only holds until the prefill has counted.
+BYTES_PER_TOKEN: Final = 3
+
+# Beyond wire.INTERNAL_BODY_FIELDS: fields of the pinned engine's protocol that reach around the prompt or its
+# scheduler.
+_ENGINE_ONLY: Final = frozenset({
+    "ec_transfer_params", "mm_payload", "prompt_embeds", "return_mm_kwargs", "routed_experts_prompt_start",
+    "session_id",
+})  # fmt: skip
+REFUSED_FIELDS: Final = wire.INTERNAL_BODY_FIELDS | _ENGINE_ONLY
+_STEERING_PREFIX: Final = "sun_"
+
+_NO_SUCH_ANSWER: Final = {
+    "prompt_logprobs": "log-probabilities of the prompt are not available through a shared decoder",
+    "echo": "echoing the prompt is not available through a shared decoder",
+    "use_beam_search": "beam search is not available through a shared decoder",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A checked request. ``body`` is the client's, without the refused fields; nothing changes it afterwards."""
+
+    kind: Kind
+    body: dict[str, Any]
+    model: str
+    stream: bool
+    include_usage: bool
+    continuous_usage: bool
+    max_tokens: int | None  # what the client wrote; None when omitted
+    prompt_tokens: int  # an estimate from above until the prefill has counted
+
+    @property
+    def output_limit(self) -> int | None:
+        """Tokens that the engine will make at most; ``None``: to the end of the context."""
+        if self.max_tokens is None and self.kind == "completion" and "max_tokens" not in self.body:
+            return COMPLETION_DEFAULT_MAX_TOKENS
+        return self.max_tokens
+
+    def with_defaults(self, defaults: Mapping[str, float | int]) -> Ask:
+        """With the task's own values for sampling fields that the client left out or null."""
+        missing = {name: value for name, value in defaults.items() if self.body.get(name) is None}
+        if self.kind == "chat" and self.max_tokens is not None:
+            missing.pop("max_tokens", None)  # the client said max_completion_tokens
+        if not missing:
+            return self
+        limit = missing.get("max_tokens")
+        return replace(self, body=self.body | missing, max_tokens=self.max_tokens if limit is None else int(limit))
+
+
+def parse(kind: Kind, raw: bytes) -> Ask:
+    """Check a request body; raises :class:`InvalidRequestError` that names the field and what to do."""
+    body = _load(raw)
+    _refuse_steering(body)
+    _refuse_unanswerable(body)
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        raise InvalidRequestError("'model' must be a string: the name of a model from GET /v1/models.", param="model")
+    stream = _flag(body, "stream")
+    options = _stream_options(body, stream=stream)
+    max_tokens = _max_tokens(kind, body)
+    _check_min_tokens(body, max_tokens)
+    estimate = _chat_estimate(body, len(raw)) if kind == "chat" else _completion_estimate(body)
+    return Ask(
+        kind=kind,
+        body=body,
+        model=model,
+        stream=stream,
+        include_usage=_flag(options, "include_usage", "stream_options.include_usage"),
+        continuous_usage=_flag(options, "continuous_usage_stats", "stream_options.continuous_usage_stats"),
+        max_tokens=max_tokens,
+        prompt_tokens=estimate,
+    )
+
+
+def _load(raw: bytes) -> dict[str, Any]:
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequestError(f"The body is not valid JSON: {error}", code="invalid_json") from None
+    if not isinstance(body, dict):
+        raise InvalidRequestError("The body must be a JSON object.", code="invalid_json")
+    return body
+
+
+def _refuse_steering(body: dict[str, Any]) -> None:
+    for name in [key for key in body if key in REFUSED_FIELDS or key.startswith(_STEERING_PREFIX)]:
+        if body[name] is not None:
+            raise InvalidRequestError(f"{name!r} is set by the service and may not be sent. Remove it.", param=name)
+        del body[name]
+
+
+def _refuse_unanswerable(body: dict[str, Any]) -> None:
+    for name, reason in _NO_SUCH_ANSWER.items():
+        # 0 asks for prompt log-probabilities too; False and null ask for nothing.
+        if body.get(name) is not None and body[name] is not False:
+            raise InvalidRequestError(f"{name!r} is not supported: {reason}.", param=name, code="unsupported_parameter")
+    for name in ("n", "best_of"):
+        count = _integer(body, name)
+        if count is not None and count != 1:
+            raise InvalidRequestError(
+                f"{name!r} must be 1: send one request for each answer.", param=name, code="unsupported_parameter"
+            )
+
+
+def _flag(body: dict[str, Any], name: str, param: str | None = None) -> bool:
+    value = body.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise InvalidRequestError(f"{param or name!r} must be true or false.", param=param or name)
+    return bool(value)
+
+
+def _integer(body: dict[str, Any], name: str) -> int | None:
+    value = body.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise InvalidRequestError(f"{name!r} must be a whole number.", param=name)
+    return value
+
+
+def _stream_options(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
+    options = body.get("stream_options")
+    if options is None:
+        return {}
+    if not isinstance(options, dict):
+        raise InvalidRequestError("'stream_options' must be an object.", param="stream_options")
+    if options and not stream:
+        raise InvalidRequestError("'stream_options' needs 'stream': true.", param="stream_options")
+    return options
+
+
+def _max_tokens(kind: Kind, body: dict[str, Any]) -> int | None:
+    plain = _integer(body, "max_tokens")
+    newer = _integer(body, "max_completion_tokens")
+    # The engine knows max_completion_tokens for chats only, and there it wins.
+    name, value = ("max_completion_tokens", newer) if kind == "chat" and newer is not None else ("max_tokens", plain)
+    if value is not None and value < 1:
+        raise InvalidRequestError(f"{name!r} must be at least 1.", param=name)
+    return value
+
+
+def _check_min_tokens(body: dict[str, Any], max_tokens: int | None) -> None:
+    least = _integer(body, "min_tokens")
+    if least is None:
+        return
+    if least < 0 or (max_tokens is not None and least > max_tokens):
+        raise InvalidRequestError("'min_tokens' must be between 0 and 'max_tokens'.", param="min_tokens")
+
+
+def _chat_estimate(body: dict[str, Any], size: int) -> int:
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise InvalidRequestError("'messages' must be a list with at least one message.", param="messages")
+    if not all(isinstance(message, dict) for message in messages):
+        raise InvalidRequestError("Each of 'messages' must be an object.", param="messages")
+    return size // BYTES_PER_TOKEN + 1
+
+
+def _completion_estimate(body: dict[str, Any]) -> int:
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+        prompt = body["prompt"] = prompt[0]  # a batch of one has the same answer
+    if isinstance(prompt, str):
+        return len(prompt.encode(errors="surrogatepass")) // BYTES_PER_TOKEN + 1
+    if not isinstance(prompt, list):
+        raise InvalidRequestError("'prompt' must be a string or a list of token ids.", param="prompt")
+    if not prompt:
+        raise InvalidRequestError("'prompt' is empty.", param="prompt")
+    if all(type(token) is int and token >= 0 for token in prompt):
+        return len(prompt)
+    if all(isinstance(one, str | list) for one in prompt):
+        raise InvalidRequestError(
+            "A batch of prompts is not supported: send one request for each prompt.",
+            param="prompt",
+            code="unsupported_parameter",
+        )
+    raise InvalidRequestError("'prompt' must be a string or a list of token ids.", param="prompt")

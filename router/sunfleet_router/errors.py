@@ -1,0 +1,214 @@
+"""Every way in which a request can fail, and the one mapping to OpenAI's error object.
+
+::
+
+    RouterError
+    ├── InvalidRequestError 400
+    │   ├── BodyTooLargeError 413
+    │   └── EngineRefusedError 4xx      the prefill engine's own verdict on the client's request
+    ├── NotFoundError 404
+    │   └── UnknownModelError
+    ├── MethodNotAllowedError 405
+    ├── BusyError 429                   queue full, waited too long, too many in flight
+    ├── UnavailableError 503            nothing to send the request to, now
+    │   ├── NoPrefillEndpointError
+    │   ├── NoDecodeEndpointError
+    │   └── ShuttingDownError
+    ├── LegFailedError 502, 503         one of the two engine calls failed; may be tried again before the first byte
+    │   └── HandoverIncompleteError
+    ├── StreamCutError 502              the answer broke off after its first byte
+    ├── PhaseTimeoutError 504
+    ├── InternalError 500
+    └── ClientGoneError 499             never sent to anyone: the client left
+
+Messages go to clients: no addresses, no URLs, no names of pods.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar, Literal
+
+import orjson
+
+Leg = Literal["prefill", "decode"]
+
+_MAX_MESSAGE = 2000
+# Whatever an engine says is passed on without where it said it: URLs, host:port pairs and IP addresses.
+_ADDRESS = re.compile(
+    r"\b[a-z][a-z0-9+.-]*://\S+|\[?\b[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){3,7}\b\]?(?::\d+)?|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b",
+    re.IGNORECASE,
+)
+
+
+def sanitise(message: str) -> str:
+    """An engine's message without addresses and of bounded length."""
+    return _ADDRESS.sub("[address]", message)[:_MAX_MESSAGE]
+
+
+class RouterError(Exception):
+    """Base of the tree; ``message`` is for the client, ``code`` is bounded and also a metric label."""
+
+    status: int = 500
+    code: str = "internal_error"
+    error_type: ClassVar[str] = "server_error"
+    retry_after: int | None = None  # seconds
+
+    def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        if code is not None:
+            self.code = code
+
+    def to_object(self) -> dict[str, Any]:
+        """OpenAI's error object, wrapped in ``error``."""
+        return {"error": {"message": self.message, "type": self.error_type, "param": self.param, "code": self.code}}
+
+    def to_json(self) -> bytes:
+        return orjson.dumps(self.to_object())
+
+    def to_event(self) -> bytes:
+        """One server-sent event that ends a stream that had begun; no ``[DONE]`` follows it."""
+        return b"data: " + self.to_json() + b"\n\n"
+
+
+class InvalidRequestError(RouterError):
+    status = 400
+    code = "invalid_request"
+    error_type = "invalid_request_error"
+
+
+class BodyTooLargeError(InvalidRequestError):
+    status = 413
+    code = "body_too_large"
+
+
+class EngineRefusedError(InvalidRequestError):
+    """The prefill engine refused the client's request; its status (4xx) and words, sanitised."""
+
+    def __init__(self, status: int, message: str, *, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(sanitise(message), code=code, param=param)
+        self.status = status
+
+
+class NotFoundError(RouterError):
+    status = 404
+    code = "not_found"
+    error_type = "invalid_request_error"
+
+
+class UnknownModelError(NotFoundError):
+    code = "model_not_found"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"The model {model[:200]!r} does not exist. GET /v1/models lists the models that do.", param="model"
+        )
+
+
+class MethodNotAllowedError(RouterError):
+    status = 405
+    code = "method_not_allowed"
+    error_type = "invalid_request_error"
+
+
+class BusyError(RouterError):
+    """Refused because of load; ``code`` is queue_full, queue_timeout or too_many_in_flight."""
+
+    status = 429
+    code = "queue_full"
+    error_type = "rate_limit_error"
+    retry_after = 1
+
+
+class UnavailableError(RouterError):
+    status = 503
+    code = "unavailable"
+    retry_after = 5
+
+
+class NoPrefillEndpointError(UnavailableError):
+    code = "no_prefill_endpoint"
+
+
+class NoDecodeEndpointError(UnavailableError):
+    code = "no_decode_endpoint"
+
+
+class ShuttingDownError(UnavailableError):
+    code = "shutting_down"
+    retry_after = 1
+
+
+class LegFailedError(RouterError):
+    """One engine call failed before the client got a byte.
+
+    ``retryable``: another pod may well succeed. ``unreachable``: the pod itself is in doubt, avoid it for a moment.
+    ``same_pod``: the pod is not to blame and may be tried again.
+    """
+
+    status = 502
+    code = "engine_error"
+
+    def __init__(
+        self,
+        leg: Leg,
+        message: str,
+        *,
+        code: str | None = None,
+        retryable: bool = False,
+        unreachable: bool = False,
+        same_pod: bool = False,
+    ) -> None:
+        super().__init__(sanitise(message), code=code)
+        self.leg = leg
+        self.retryable = retryable
+        self.same_pod = same_pod
+        self.pod: str | None = None  # uid, filled in where it is known; never shown
+        self.unreachable = unreachable
+        if unreachable:
+            self.status, self.retry_after = 503, 1
+
+
+class HandoverIncompleteError(LegFailedError):
+    """The prefill's answer lacks what the decoder needs; decoding without it would give a silently wrong answer."""
+
+    def __init__(self, missing: tuple[str, ...]) -> None:
+        super().__init__(
+            "prefill",
+            f"The prefill engine's answer lacks {', '.join(missing)}; the request was stopped before decoding.",
+            code="handover_incomplete",
+            retryable=True,
+        )
+
+
+class StreamCutError(RouterError):
+    status = 502
+    code = "stream_interrupted"
+
+
+class PhaseTimeoutError(RouterError):
+    """``phase``: prefill, first_token, inter_token or request."""
+
+    status = 504
+
+    def __init__(self, phase: str, seconds: float) -> None:
+        super().__init__(
+            f"The engine did not answer within {seconds:g} s (phase: {phase}). Try again, or ask for fewer tokens.",
+            code=f"{phase}_timeout",
+        )
+        self.phase = phase
+
+
+class InternalError(RouterError):
+    def __init__(self) -> None:
+        super().__init__("The router failed unexpectedly; its log has the details under this request's id.")
+
+
+class ClientGoneError(RouterError):
+    status = 499
+    code = "client_gone"
+
+    def __init__(self) -> None:
+        super().__init__("The client left before the answer was complete.")

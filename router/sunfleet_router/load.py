@@ -1,0 +1,65 @@
+"""What this replica has under way: requests per task, prompt tokens per prefill pod, pods that did not answer a moment
+ago.
+
+Counters are context managers: whatever ends a request, they go back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sunfleet_router.errors import BusyError
+from sunfleet_router.snapshot import Endpoint, Task
+
+
+class Load:
+    """One per process; ``suspect_seconds`` is how long an unreachable pod stays a last resort."""
+
+    def __init__(self, suspect_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._suspect_seconds = suspect_seconds
+        self._clock = clock
+        self._suspects: dict[str, float] = {}  # uid -> until
+        self.requests: Counter[str] = Counter()  # task -> requests
+        self.prefill_tokens: Counter[str] = Counter()  # pod uid -> prompt tokens
+
+    @contextmanager
+    def request(self, task: Task) -> Iterator[None]:
+        """Count one request of a task; raises :class:`BusyError` above the task's ``maxInFlight``."""
+        most = task.limits.max_in_flight
+        if most is not None and self.requests[task.name] >= most:
+            raise BusyError(
+                f"This model already serves {most} requests at once; try again in a moment.", code="too_many_in_flight"
+            )
+        with _counted(self.requests, task.name, 1):
+            yield
+
+    @contextmanager
+    def prefill(self, endpoint: Endpoint, tokens: int) -> Iterator[None]:
+        """Count one prompt on a pod while it is being prefilled."""
+        with _counted(self.prefill_tokens, endpoint.uid, tokens):
+            yield
+
+    def suspect(self, uid: str) -> None:
+        """Note that a pod could not be reached."""
+        self._suspects[uid] = self._clock() + self._suspect_seconds
+
+    def suspects(self) -> frozenset[str]:
+        if not self._suspects:
+            return frozenset()
+        now = self._clock()
+        self._suspects = {uid: until for uid, until in self._suspects.items() if until > now}
+        return frozenset(self._suspects)
+
+
+@contextmanager
+def _counted(counter: Counter[str], key: str, amount: int) -> Iterator[None]:
+    counter[key] += amount
+    try:
+        yield
+    finally:
+        counter[key] -= amount
+        if not counter[key]:
+            del counter[key]

@@ -1,0 +1,113 @@
+"""The router's own metrics: prefix ``sunfleet_router_``, base units, labels whose values are bounded by the fleet.
+
+Counters and histograms are written where things happen; gauges are read from the books at scrape time, so they cannot
+drift. Every known task is there as 0 from the first snapshot on: an autoscaler must be able to tell "nothing to do"
+from "no data".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from sunfleet_router.admission import Admission
+from sunfleet_router.fleet import Fleet
+from sunfleet_router.load import Load
+from sunfleet_router.snapshot import Snapshot
+
+PREFIX = "sunfleet_router_"
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+class Metrics:
+    """One per process, with its own registry. ``task`` is "" for requests that name no known model."""
+
+    def __init__(self, fleet: Fleet, load: Load, admission: Admission) -> None:
+        self.registry = CollectorRegistry()
+        self._known: frozenset[str] = frozenset()
+        self.requests = self._counter("requests", "Requests by outcome: 'ok' or an error's code.", "task", "code")
+        self.leg_failures = self._counter(
+            "leg_failures", "Engine calls that failed before the first byte.", "task", "leg", "code"
+        )
+        self.retries = self._counter("retries", "Requests tried again on other pods.", "task")
+        self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens, as the prefill counted them.", "task")
+        self.prefill_only = self._counter("prefill_only", "Answers that needed no decoding.", "task")
+        self.request_seconds = self._histogram("request_duration_seconds", "From the body's end to the answer's.")
+        self.queue_seconds = self._histogram("queue_duration_seconds", "Waiting for decode room.")
+        self.prefill_seconds = self._histogram("prefill_duration_seconds", "The prefill leg, as the router sees it.")
+        self.first_token_seconds = self._histogram(
+            "time_to_first_token_seconds", "Streamed answers: to the first event."
+        )
+        self.registry.register(_Books(fleet, load, admission))
+        fleet.on_change(self._tasks_changed)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(PREFIX + name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str) -> Histogram:
+        return Histogram(PREFIX + name, text, ("task",), buckets=_SECONDS, registry=self.registry)
+
+    def _tasks_changed(self, snapshot: Snapshot) -> None:
+        names = frozenset(snapshot.tasks)
+        for name in names - self._known:
+            self.requests.labels(name, "ok")
+            for metric in self._per_task():
+                metric.labels(name)
+        for name in self._known - names:
+            for metric in (self.requests, self.leg_failures, *self._per_task()):
+                metric.remove_by_labels({"task": name})
+        self._known = names
+
+    def _per_task(self) -> tuple[Counter | Histogram, ...]:
+        return (
+            self.retries, self.prompt_tokens, self.prefill_only,
+            self.request_seconds, self.queue_seconds, self.prefill_seconds, self.first_token_seconds,
+        )  # fmt: skip
+
+
+class _Books(Collector):
+    """Gauges straight from the books of this replica."""
+
+    def __init__(self, fleet: Fleet, load: Load, admission: Admission) -> None:
+        self._fleet, self._load, self._admission = fleet, load, admission
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        snapshot = self._fleet.snapshot
+        yield _gauge("synced", "1 once the fleet is known.", (), [((), float(self._fleet.synced))])
+        per_task = (
+            ("in_flight_requests", "Requests being served.", self._load.requests),
+            ("queue_depth", "Requests that wait for decode room.", self._admission.waiting),
+            ("queued_prompt_tokens", "Prompt tokens (estimated) that wait.", self._admission.waiting_tokens),
+        )
+        for name, text, counter in per_task:
+            yield _gauge(name, text, ("task",), [((task,), counter.get(task, 0)) for task in snapshot.tasks])
+        pods = [((task.name,), sum(len(route.prefill) for route in task.routes)) for task in snapshot.tasks.values()]
+        yield _gauge("prefill_endpoints", "Ready prefill pods.", ("task",), pods)
+        yield from self._decoders(snapshot)
+
+    def _decoders(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
+        pools = snapshot.pools.items()
+        reserved = self._admission.reserved
+        yield _gauge(
+            "decode_endpoints", "Ready decode pods.", ("decoder",), [((name,), len(pool)) for name, pool in pools]
+        )
+        yield _gauge(
+            "decode_kv_capacity_tokens", "KV tokens that the ready decode pods hold.", ("decoder",),
+            [((name,), sum(pod.capacity for pod in pool)) for name, pool in pools],
+        )  # fmt: skip
+        yield _gauge(
+            "decode_kv_reserved_tokens", "KV tokens that this replica has reserved there.", ("decoder",),
+            [((name,), sum(reserved.get(pod.uid, 0) for pod in pool)) for name, pool in pools],
+        )  # fmt: skip
+
+
+def _gauge(
+    name: str, text: str, labels: tuple[str, ...], samples: Iterable[tuple[tuple[str, ...], float]]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(PREFIX + name, text, labels=labels)
+    for values, value in samples:
+        family.add_metric(list(values), value)
+    return family

@@ -1,0 +1,21 @@
+"""Which revision of a task: by the weights of ``status.traffic``, the same for every attempt of one request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from zlib import crc32
+
+from sunfleet_router.snapshot import Route
+
+
+def choose(routes: Sequence[Route], request_id: str) -> Route | None:
+    """``None`` when no route has weight. Sticky per request id: a retry does not change the revision."""
+    total = sum(route.weight for route in routes)
+    if total <= 0:
+        return None
+    point = crc32(request_id.encode()) % total
+    for route in routes:
+        if point < route.weight:
+            return route
+        point -= route.weight
+    raise AssertionError("the weights add up to more than their sum")  # pragma: no cover

@@ -1,0 +1,181 @@
+"""Moves one decode stream from the engine's socket to the client's, a read at a time and unread.
+
+Before the first event nothing has been promised to the client, so a failure may still be tried again; after it only the
+stream itself can say what went wrong. ``Relay`` is the sink of the decode leg, ``ClientStream`` the other end. A later
+exact resume replaces the relay's connection and keeps the client's stream: the seam is ``Relay.closed`` raising
+:class:`UpstreamError` while ``ClientStream`` is still open, always at the boundary of an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping
+from typing import Any, Final, Protocol
+
+from sunfleet_router import sse
+from sunfleet_router.connection import BadFramingError, ConnectionCutError, UpstreamError
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_MAX_EVENT: Final = 16 << 20  # bytes of one event; more is no event stream
+
+
+class Throttle(Protocol):
+    """The connection that feeds a relay."""
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+class ClientStream:
+    """The body of a streamed answer. ``push`` may be called from a read callback and costs no task switch.
+
+    ASGI's ``send`` only suspends when the client's socket is full. So its coroutine is stepped once, in place; if it
+    did suspend, a task finishes it, and the engine's side is told to pause meanwhile: memory holds one read, not the
+    backlog.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._feed: Throttle | None = None
+        self._drain: asyncio.Task[None] | None = None
+        self._waiting: list[bytes] = []
+        self.failure: Exception | None = None  # the server could not send: the client is gone
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the client is slower than its engine at the moment."""
+        return self._drain is not None
+
+    def attach(self, feed: Throttle) -> None:
+        self._feed = feed
+
+    def push(self, data: bytes) -> None:
+        if self._drain is not None:
+            self._waiting.append(data)
+            return
+        step = self._send(_body(data)).__await__()
+        try:
+            waits_for = next(step)
+        except StopIteration:
+            return
+        except OSError as error:
+            self.failure = error
+            return
+        if self._feed is not None:
+            self._feed.pause()
+        self._drain = asyncio.get_running_loop().create_task(self._finish(step, waits_for))
+
+    async def finish(self, last: bytes = b"") -> None:
+        """End the body, after what still waits for the client's socket."""
+        if self._drain is not None:
+            await self._drain
+        await self._send({"type": "http.response.body", "body": last, "more_body": False})
+
+    def abandon(self) -> None:
+        """The client is gone: drop what waits."""
+        if self._drain is not None:
+            self._drain.cancel()
+
+    async def _finish(self, step: Generator[Any, None, None], waits_for: object) -> None:
+        try:
+            await _Rest(step, waits_for)
+            while self._waiting:
+                data, self._waiting = b"".join(self._waiting), []
+                await self._send(_body(data))
+        except OSError as error:
+            self.failure = error
+        finally:
+            self._drain = None
+            if self._feed is not None:
+                self._feed.resume()
+
+
+class _Rest:
+    """Awaits what an already started awaitable waits for, then the rest of it."""
+
+    def __init__(self, step: Generator[Any, None, None], waits_for: object) -> None:
+        self._step = step
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, None, None]:
+        yield self._waits_for
+        yield from self._step
+
+
+def _body(data: bytes) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": data, "more_body": True}
+
+
+class Relay:
+    """The sink of a decode leg that streams.
+
+    ``opened`` is done at the first whole event, or at the end of an answer that has none or is not a 200; ``closed``
+    when the answer is complete, or with the error that ended it. ``last_activity`` is the loop's time of the last read.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._client: ClientStream | None = None
+        self._early: list[bytes] = []
+        self._begun = b""
+        self._last = b""
+        self.status = 0
+        self.headers: Mapping[bytes, bytes] = {}
+        self.opened: asyncio.Future[None] = loop.create_future()
+        self.closed: asyncio.Future[None] = loop.create_future()
+        self.last_activity = loop.time()
+
+    @property
+    def early(self) -> bytes:
+        """What came before ``flow_to``; the whole body of an answer that is no stream."""
+        return b"".join(self._early)
+
+    def flow_to(self, client: ClientStream) -> None:
+        """From now on every event goes straight to the client; first what came early."""
+        self._client = client
+        early, self._early = self.early, []
+        if early:
+            client.push(early)
+
+    # connection.Sink
+
+    def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
+        self.status, self.headers = status, headers
+
+    def on_data(self, data: bytes) -> None:
+        self.last_activity = self._loop.time()
+        if self.status != 200:
+            self._early.append(data)
+            return
+        events, self._begun = sse.split(self._begun + data if self._begun else data)
+        if not events:
+            if len(self._begun) > _MAX_EVENT:
+                self._close(BadFramingError("an event is larger than any event may be"))
+            return
+        self._last = events
+        if self._client is not None:
+            self._client.push(events)
+        else:
+            self._early.append(events)
+            self._open()
+
+    def on_end(self) -> None:
+        if self.status == 200 and (self._begun or not sse.ends_properly(self._last)):
+            self._close(ConnectionCutError("the stream ended without its last event"))
+        else:
+            self._close(None)
+
+    def on_lost(self, error: UpstreamError) -> None:
+        self._close(error)
+
+    def _open(self) -> None:
+        if not self.opened.done():
+            self.opened.set_result(None)
+
+    def _close(self, error: UpstreamError | None) -> None:
+        if not self.closed.done():
+            self.closed.set_result(None) if error is None else self.closed.set_exception(error)
+            self.closed.exception()  # looked at: a request that was cancelled meanwhile must not leave a warning
+        self._open()

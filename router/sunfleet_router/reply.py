@@ -1,0 +1,60 @@
+"""The answer to one client: whole or streamed, or an error in the form that is still possible."""
+
+from __future__ import annotations
+
+from sunfleet_router.errors import RouterError
+from sunfleet_router.relay import ClientStream, Send
+
+Header = tuple[bytes, bytes]
+
+
+class ClientReply:
+    """Sends at most one answer. ``closing``: the process leaves, the client shall reconnect."""
+
+    def __init__(self, send: Send, request_id: str, *, closing: bool = False) -> None:
+        self._send = send
+        self._headers: list[Header] = [(b"x-request-id", request_id.encode("latin-1"))]
+        if closing:
+            self._headers.append((b"connection", b"close"))
+        self._stream: ClientStream | None = None
+        self.started = False
+
+    def set_header(self, name: bytes, value: str) -> None:
+        """Add a header, or replace it: a second attempt has other pods."""
+        self._headers = [header for header in self._headers if header[0] != name]
+        self._headers.append((name, value.encode("latin-1", "replace")))
+
+    async def whole(self, status: int, body: bytes, content_type: bytes = b"application/json") -> None:
+        """A complete answer."""
+        length = (b"content-length", str(len(body)).encode())
+        await self._start(status, [(b"content-type", content_type), length])
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def open_stream(self) -> ClientStream:
+        """Send the head of an event stream; from here on errors are events."""
+        headers = [
+            (b"content-type", b"text/event-stream; charset=utf-8"),
+            (b"cache-control", b"no-cache"),
+            (b"x-accel-buffering", b"no"),  # nginx would collect the tokens otherwise
+        ]
+        await self._start(200, headers)
+        self._stream = ClientStream(self._send)
+        return self._stream
+
+    async def error(self, error: RouterError) -> None:
+        """The error as an answer, or as the last event of a stream that has begun."""
+        if self._stream is not None:
+            await self._stream.finish(error.to_event())
+        elif not self.started:
+            if error.retry_after is not None:
+                self.set_header(b"retry-after", str(error.retry_after))
+            await self.whole(error.status, error.to_json())
+
+    def abandon(self) -> None:
+        """The client is gone."""
+        if self._stream is not None:
+            self._stream.abandon()
+
+    async def _start(self, status: int, headers: list[Header]) -> None:
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self._headers]})

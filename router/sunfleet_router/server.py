@@ -1,0 +1,136 @@
+"""The process: wires the parts together, runs both ports, and leaves in good order on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any, Protocol
+from wsgiref.simple_server import WSGIServer
+
+import uvicorn
+from fastapi import FastAPI
+from prometheus_client import start_http_server
+
+from sunfleet_router.admission import Admission
+from sunfleet_router.discovery import KubernetesDiscovery
+from sunfleet_router.fleet import Fleet
+from sunfleet_router.flow import Flow
+from sunfleet_router.load import Load
+from sunfleet_router.metrics import Metrics
+from sunfleet_router.settings import RouterSettings
+from sunfleet_router.static import StaticDiscovery, load
+from sunfleet_router.surface import Desk, make_app
+from sunfleet_router.upstream import Upstream
+
+logger = logging.getLogger(__name__)
+
+
+class Discovery(Protocol):
+    """Keeps a fleet's snapshot current until cancelled."""
+
+    async def run(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything a router process is made of; tests look at the books through it."""
+
+    settings: RouterSettings
+    fleet: Fleet
+    load: Load
+    admission: Admission
+    upstream: Upstream
+    metrics: Metrics
+    desk: Desk
+    app: FastAPI
+    discovery: Discovery
+
+
+def assemble_parts(settings: RouterSettings) -> Parts:
+    """Make the parts; must be called inside the event loop. Raises ``static.ConfigError`` for an unusable file."""
+    fleet, spare = Fleet(), Load(settings.suspect_seconds)
+    admission = Admission(fleet, spare, most_waiting=settings.max_queued_requests)
+    upstream = Upstream(connect_timeout=settings.connect_timeout, idle_timeout=settings.engine_idle_timeout)
+    metrics = Metrics(fleet, spare, admission)
+    flow = Flow(settings, fleet, spare, admission, upstream, metrics)
+    desk = Desk()
+    discovery: Discovery = (
+        StaticDiscovery(load(settings.config), fleet, upstream, interval=settings.info_interval)
+        if settings.config
+        else KubernetesDiscovery(settings, fleet, upstream)
+    )
+    app = make_app(fleet, flow, metrics, desk, settings.max_body_bytes)
+    return Parts(settings, fleet, spare, admission, upstream, metrics, desk, app, discovery)
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without its own signal handlers: the drain decides when it stops."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def run(settings: RouterSettings) -> None:
+    """Serve until SIGTERM or SIGINT and the drain that follows."""
+    parts = assemble_parts(settings)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await serve(parts, stop)
+
+
+async def serve(parts: Parts, stop: asyncio.Event) -> None:
+    """Run both ports and discovery until ``stop``; then drain."""
+    settings = parts.settings
+    config = uvicorn.Config(
+        parts.app, host=settings.host, port=settings.port, loop="none", http="httptools", ws="none", lifespan="off",
+        access_log=False, log_config=None, server_header=False, date_header=False, timeout_keep_alive=75,
+        timeout_graceful_shutdown=5, backlog=4096,
+    )  # fmt: skip
+    server = _Server(config)
+    scrape, thread = start_http_server(settings.metrics_port, settings.host, parts.metrics.registry)
+    jobs = {
+        "server": _job(server.serve(), "server"),
+        "discovery": _job(parts.discovery.run(), "discovery"),
+        "stop": _job(stop.wait(), "stop"),
+    }
+    try:
+        done, _ = await asyncio.wait(jobs.values(), return_when=asyncio.FIRST_COMPLETED)
+        if jobs["stop"] in done:
+            await _drain(parts.desk, settings.drain_timeout)
+        server.should_exit = True
+        await jobs["server"]
+        for job in done:
+            job.result()  # a part that ended by an error ends the process with it
+    finally:
+        await _end(parts, list(jobs.values()), scrape, thread)
+
+
+async def _drain(desk: Desk, timeout: float) -> None:  # noqa: ASYNC109 a limit of the drain, after which it goes on
+    desk.draining = True
+    logger.info("draining: %d requests in flight", desk.in_flight)
+    if not await desk.wait_empty(timeout):
+        logger.warning("drain timeout: %d requests are cut", desk.in_flight)
+        desk.interrupt_all()
+        await desk.wait_empty(5.0)
+
+
+async def _end(parts: Parts, jobs: list[asyncio.Task[Any]], scrape: WSGIServer, thread: Thread) -> None:
+    for job in jobs:
+        job.cancel()
+    await asyncio.gather(*jobs, return_exceptions=True)
+    parts.upstream.close()
+    await asyncio.to_thread(scrape.shutdown)
+    scrape.server_close()
+    await asyncio.to_thread(thread.join)
+
+
+def _job(work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+    return asyncio.get_running_loop().create_task(work, name=name)

@@ -1,0 +1,57 @@
+"""The router's settings: environment variables ``SUNFLEET_ROUTER_*``; command-line flags of ``python -m
+sunfleet_router`` win.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from sunfleet_api import names
+
+
+class RouterSettings(BaseSettings):
+    """One object per process, made by the entry point and handed down."""
+
+    model_config = SettingsConfigDict(env_prefix="SUNFLEET_ROUTER_", frozen=True)
+
+    host: str = "0.0.0.0"  # noqa: S104 a pod's network namespace is its own
+    port: int = names.ROUTER_PORT
+    metrics_port: int = names.METRICS_PORT  # 0: any free port
+    config: Path | None = None  # a file of tasks and endpoints instead of Kubernetes
+    kubeconfig: Path | None = None  # None: the pod's service account, else the usual kubeconfig
+    namespaces: Annotated[tuple[str, ...], NoDecode] = ()  # comma-separated; empty: all
+    pod_headers: bool = False  # name both legs' pods in answers
+    log_level: str = "INFO"
+
+    # What a client may send and how much may wait. The limits of one task are in its SunModel.
+    max_body_bytes: int = Field(default=16 << 20, ge=1024)  # above it 413; a 128k-token chat is about 0.6 MB
+    max_answer_bytes: int = Field(default=64 << 20, ge=1024)  # one engine's not-streamed answer
+    max_queued_requests: int = Field(default=4096, ge=0)  # waiting for decode room, all tasks together
+    assumed_output_tokens: int = Field(default=1024, ge=1)  # reserved when the client names no max_tokens: more wastes
+    # room, less risks that the decoder must preempt
+
+    # Engine calls, seconds.
+    connect_timeout: float = Field(default=2.0, gt=0)
+    engine_idle_timeout: float = Field(default=3.0, gt=0)  # uvicorn closes idle connections after 5: stay below it
+    attempts: int = Field(default=3, ge=1)  # engine pairs tried before the first byte
+    suspect_seconds: float = Field(default=2.0, ge=0)  # an unreachable pod is a last resort for so long
+
+    # Discovery, seconds.
+    watch_timeout: int = Field(default=240, ge=1)  # the API server ends a watch after this
+    watch_silence: float = Field(
+        default=90.0, gt=0
+    )  # bookmarks come every minute: no line for so long means a dead watch
+    info_interval: float = Field(default=1.0, gt=0)  # between tries to read an engine's facts
+
+    drain_timeout: float = Field(default=600.0, ge=0)  # after SIGTERM open streams get this long
+
+    @field_validator("namespaces", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value

@@ -1,0 +1,99 @@
+"""What the router knows of the fleet: frozen objects, replaced as a whole, so that a reader never sees half a change.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from sunfleet_api.wire import EngineInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One engine pod that may be given work: ready, not terminating. ``uid`` is the pod's, so a re-created name is
+    another.
+    """
+
+    uid: str
+    name: str
+    host: str
+    port: int
+    role: Literal["prefill", "decode"]
+    fingerprint: str
+    info: EngineInfo | None = None  # None until the pod has told; a decoder without it gets nothing
+
+    @property
+    def capacity(self) -> int:
+        """KV tokens that fit; 0 while unknown."""
+        return self.info.kv_capacity_tokens if self.info else 0
+
+    @property
+    def max_model_len(self) -> int | None:
+        """Prompt and output tokens of one request at most; ``None`` while unknown."""
+        return self.info.max_model_len if self.info else None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds per phase, as in ``SunModel.spec.traffic.timeouts``."""
+
+    prefill: float = 30.0
+    kv_load: float = 10.0
+    first_token: float = 60.0
+    inter_token: float = 30.0
+    request: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one task may use of the router, as in ``SunModel.spec.traffic``."""
+
+    max_in_flight: int | None = None
+    queue_requests: int = 1000
+    queue_ttl: float = 60.0
+    timeouts: Timeouts = Timeouts()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One entry of ``status.traffic``: where a share of the task's requests goes. ``prefill`` holds ready pods only."""
+
+    revision: str
+    weight: int
+    decoder: str  # "namespace/name"
+    salt: str
+    prefill: tuple[Endpoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One model that clients may ask for. No routes, or routes without pods: known, but nothing serves it now."""
+
+    name: str
+    created: int = 0  # Unix seconds
+    routes: tuple[Route, ...] = ()
+    limits: Limits = Limits()
+    defaults: Mapping[str, float | int] = field(default_factory=lambda: MappingProxyType({}))  # of request fields
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole fleet at one moment. ``pools``: "namespace/name" of a decoder -> its ready decode pods."""
+
+    tasks: Mapping[str, Task] = field(default_factory=lambda: MappingProxyType({}))
+    pools: Mapping[str, tuple[Endpoint, ...]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def pool(self, decoder: str) -> tuple[Endpoint, ...]:
+        return self.pools.get(decoder, ())
+
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Every endpoint by uid."""
+        found = {endpoint.uid: endpoint for pool in self.pools.values() for endpoint in pool}
+        for task in self.tasks.values():
+            for route in task.routes:
+                found.update((endpoint.uid, endpoint) for endpoint in route.prefill)
+        return found

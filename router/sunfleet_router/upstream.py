@@ -1,0 +1,179 @@
+"""The HTTP client of the process: connections to engines, kept between requests, and the two ways to use one.
+
+``fetch`` reads a whole answer, ``start`` hands it to a sink as it comes. There is no cap on connections: admission
+bounds the work, and a hidden cap would make requests wait where no metric shows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sunfleet_router.connection import ConnectFailedError, Connection, ConnectionCutError, Sink, UpstreamError
+from sunfleet_router.snapshot import Endpoint
+
+Address = tuple[str, int]
+
+
+class AnswerTooLargeError(UpstreamError):
+    """The engine's answer exceeds what the router is willing to hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole answer; header names are in lower case."""
+
+    status: int
+    headers: Mapping[bytes, bytes]
+    body: bytes
+
+
+class Upstream:
+    """One per process. ``connect_timeout`` and ``idle_timeout`` in seconds."""
+
+    def __init__(self, *, connect_timeout: float, idle_timeout: float) -> None:
+        self._connect_timeout = connect_timeout
+        self._idle_timeout = idle_timeout
+        self._idle: dict[Address, list[Connection]] = {}
+        self._addresses: dict[Connection, Address] = {}
+
+    async def fetch(
+        self, endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None, *, limit: int, resend: bool
+    ) -> Reply:
+        """One whole answer of at most ``limit`` bytes. ``body=None`` is a GET. Cancelling it ends the exchange at once.
+
+        ``resend``: the request may be sent twice, so one that met a stale connection goes out again on a new one.
+        """
+        try:
+            return await self._fetch_once(endpoint, path, headers, body, limit)
+        except ConnectionCutError as cut:
+            if not (resend and cut.stale):
+                raise
+            self._drop_idle((endpoint.host, endpoint.port))
+            return await self._fetch_once(endpoint, path, headers, body, limit)
+
+    async def _fetch_once(
+        self, endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None, limit: int
+    ) -> Reply:
+        sink = _WholeAnswer(asyncio.get_running_loop(), limit)
+        connection = await self.start(endpoint, path, headers, body, sink)
+        try:
+            return await sink.reply
+        finally:
+            if not sink.over:
+                connection.abort()
+
+    async def start(
+        self, endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None, sink: Sink
+    ) -> Connection:
+        """Send a request whose answer goes to ``sink``; the caller aborts the connection to stop listening."""
+        connection = self._take((endpoint.host, endpoint.port)) or await self._connect((endpoint.host, endpoint.port))
+        connection.send(_head(endpoint, path, headers, body), body or b"", sink)
+        return connection
+
+    def close(self) -> None:
+        """End every connection; exchanges in progress hear that theirs was cut."""
+        for connection in list(self._addresses):
+            connection.connection_lost(None)
+            connection.abort()
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._addresses)
+
+    @property
+    def idle_connections(self) -> int:
+        return sum(len(idle) for idle in self._idle.values())
+
+    # connection.Pool
+
+    def release(self, connection: Connection) -> None:
+        self._idle.setdefault(self._addresses[connection], []).append(connection)
+
+    def forget(self, connection: Connection) -> None:
+        address = self._addresses.pop(connection, None)
+        if address is None:
+            return
+        idle = self._idle.get(address, [])
+        if connection in idle:
+            idle.remove(connection)
+        if not idle:
+            self._idle.pop(address, None)
+
+    def _take(self, address: Address) -> Connection | None:
+        """The connection that was used last; ones that idled long enough to be closed by the engine are dropped."""
+        idle = self._idle.get(address)
+        oldest = asyncio.get_running_loop().time() - self._idle_timeout
+        while idle:
+            connection = idle.pop()
+            if connection.usable and connection.idle_since >= oldest:
+                return connection
+            connection.abort()
+        return None
+
+    def _drop_idle(self, address: Address) -> None:
+        for connection in list(self._idle.get(address, ())):
+            connection.abort()
+        self._idle.pop(address, None)
+
+    async def _connect(self, address: Address) -> Connection:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                _, connection = await loop.create_connection(functools.partial(Connection, loop), *address)
+        except TimeoutError:
+            raise ConnectFailedError(f"no connection within {self._connect_timeout:g} s") from None
+        except OSError as error:
+            raise ConnectFailedError(f"no connection: {error.strerror or type(error).__name__}") from error
+        if not connection.usable:
+            raise ConnectionCutError("closed as soon as it was opened")
+        self._addresses[connection] = address
+        connection.pool = self
+        return connection
+
+
+def _head(endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    lines = [f"{'GET' if body is None else 'POST'} {path} HTTP/1.1", f"host: {host}:{endpoint.port}"]
+    if body is not None:
+        lines += ["content-type: application/json", f"content-length: {len(body)}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+class _WholeAnswer:
+    """A sink that collects."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limit: int) -> None:
+        self.reply: asyncio.Future[Reply] = loop.create_future()
+        self.over = False  # the exchange has ended by itself: nothing to abort
+        self._limit = limit
+        self._status = 0
+        self._headers: dict[bytes, bytes] = {}
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
+        self._status, self._headers = status, headers
+
+    def on_data(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size > self._limit:
+            self._settle(AnswerTooLargeError(f"the answer exceeds {self._limit} bytes"))
+        else:
+            self._parts.append(data)
+
+    def on_end(self) -> None:
+        self.over = True
+        if not self.reply.done():
+            self.reply.set_result(Reply(self._status, self._headers, b"".join(self._parts)))
+
+    def on_lost(self, error: UpstreamError) -> None:
+        self.over = True
+        self._settle(error)
+
+    def _settle(self, error: UpstreamError) -> None:
+        if not self.reply.done():
+            self.reply.set_exception(error)

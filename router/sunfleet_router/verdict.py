@@ -1,0 +1,74 @@
+"""What an engine's refusal, or a broken exchange, means for the client and for a further try. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+from sunfleet_router.connection import BadFramingError, ConnectFailedError, ConnectionCutError, UpstreamError
+from sunfleet_router.errors import EngineRefusedError, Leg, LegFailedError, RouterError
+
+# Statuses with which an engine judges the client's request; every other 4xx means that the router spoke wrongly to it.
+_CLIENTS_FAULT: Final = frozenset({400, 413, 422})
+# Another pod may do better: draining, overloaded, a gateway in between.
+_RETRYABLE: Final = frozenset({429, 502, 503, 504})
+_CONTEXT: Final = "maximum context length"
+
+
+def of_answer(leg: Leg, status: int, body: bytes) -> RouterError:
+    """An engine's answer that is not a 200."""
+    error = _error_object(body)
+    message = str(error.get("message") or f"The {leg} engine answered {status}.")
+    code = error.get("code") if isinstance(error.get("code"), str) else None
+    if status in _CLIENTS_FAULT and code != "handover_incomplete":
+        param = error.get("param")
+        if code is None and _CONTEXT in message:
+            code = "context_length_exceeded"
+        return EngineRefusedError(status, message, code=code, param=param if isinstance(param, str) else None)
+    return _engine_failure(leg, status, message, code)
+
+
+def of_event(leg: Leg, data: bytes) -> RouterError:
+    """An error event that came before anything else: nothing was promised yet, so it becomes a plain answer."""
+    error = _error_object(data)
+    code = error.get("code")
+    status = code if isinstance(code, int) and 400 <= code <= 599 else 500
+    if isinstance(code, str) and code.startswith("sun_"):
+        status = 503  # the engine ended the request itself: as its refusal before the first byte
+    return of_answer(leg, status, data)
+
+
+def of_exchange(leg: Leg, error: UpstreamError) -> LegFailedError:
+    """An exchange that broke before the client got anything."""
+    if isinstance(error, ConnectFailedError | ConnectionCutError):
+        message = f"The {leg} engine could not be reached; try again in a moment."
+        stale = isinstance(error, ConnectionCutError) and error.stale
+        return LegFailedError(leg, message, code="engine_unreachable", retryable=True, unreachable=True, same_pod=stale)
+    framing = isinstance(error, BadFramingError)
+    return LegFailedError(
+        leg, f"The {leg} engine's answer is unusable: {error}.", code="bad_engine_answer", retryable=framing
+    )
+
+
+def _engine_failure(leg: Leg, status: int, message: str, code: str | None) -> LegFailedError:
+    failure = LegFailedError(leg, message, code=_known(code, status), retryable=status in _RETRYABLE)
+    if status in _RETRYABLE:
+        failure.status, failure.retry_after = 503, 1
+    return failure
+
+
+def _known(code: str | None, status: int) -> str:
+    """Codes are metric labels too: only the contract's own pass, the rest is one of two."""
+    if code is not None and (code == "handover_incomplete" or code.startswith("sun_")) and len(code) <= 64:
+        return code
+    return "engine_busy" if status in _RETRYABLE else "engine_error"
+
+
+def _error_object(body: bytes) -> dict[str, Any]:
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    error = document.get("error", document) if isinstance(document, dict) else {}
+    return error if isinstance(error, dict) else {}
