@@ -1,4 +1,6 @@
-"""The objects that every embedded cluster has from the start (`manifests/addons.yaml`), and the pretend GPUs of its node."""
+"""The objects that every embedded cluster has from the start (`manifests/addons.yaml`), and the pretend GPUs of its
+node.
+"""
 
 import textwrap
 from pathlib import Path
@@ -16,7 +18,9 @@ _NODE = f"/api/v1/nodes/{NODE_NAME}"
 
 
 def render(layout: Layout, coredns_image: str, resolv_conf: str) -> str:
-    """The add-ons (YAML) for the cluster `layout`, whose DNS asks the servers of `resolv_conf` for names that are not the cluster's."""
+    """The add-ons (YAML) for the cluster `layout`, whose DNS asks the servers of `resolv_conf` for names that are
+    not the cluster's.
+    """
     corefile = textwrap.indent(configs.corefile(resolv_conf), "    ").strip()
     template = Template((MANIFESTS / "addons.yaml").read_text())
     names = {"COREFILE": corefile, "DNS_ADDRESS": str(layout.addresses.dns), "COREDNS_IMAGE": coredns_image}

@@ -4,6 +4,7 @@ import json
 import ssl
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ class ApiClient:
         context.load_cert_chain(pki / f"{identity}.crt", pki / f"{identity}.key")
         self._url = url
         self._timeout = timeout
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
 
     def get(self, path: str) -> Json | None:
         """The object at `path`, or None when there is none."""
@@ -30,9 +33,11 @@ class ApiClient:
         """Merge `patch` into the object at `path`; None when there is none."""
         return self._send("PATCH", path, patch, "application/merge-patch+json")
 
-    def _send(self, method: str, path: str, body: Json | None = None, content_type: str = "application/json") -> Json | None:
+    def _send(
+        self, method: str, path: str, body: Json | None = None, content_type: str = "application/json"
+    ) -> Json | None:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self._url}{path}", data, {"Content-Type": content_type}, method=method)  # noqa: S310
+        request = urllib.request.Request(f"{self._url}{path}", data, {"Content-Type": content_type}, method=method)
         try:
             with self._opener.open(request, timeout=self._timeout) as response:
                 result: Json = json.load(response)
@@ -42,5 +47,5 @@ class ApiClient:
                 return None
             said = error.read(2048).decode(errors="replace")
             raise ClusterError(f"the API server refused {method} {path} ({error.code}): {said}") from None
-        except (OSError, TimeoutError) as error:
+        except (OSError, HTTPException) as error:
             raise ClusterError(f"the API server at {self._url} does not answer {method} {path}: {error}") from None

@@ -10,7 +10,9 @@ from sunfleet_cluster.progress import Progress
 
 @dataclass(frozen=True)
 class Part:
-    """One line of `status`: a component, the node, the network, ... `age`: seconds since it started, None where it has no start."""
+    """One line of `status`: a component, the node, the network, ... `age`: seconds since it started, None where it
+    has no start.
+    """
 
     name: str
     ok: bool
@@ -54,7 +56,9 @@ class Cluster(Protocol):
         """Make the cluster, or whatever is missing of it."""
 
     def down(self, progress: Progress, *, purge: bool = False, keep_objects: bool = False) -> None:
-        """Stop it and forget its objects; `purge` forgets images and certificates too, `keep_objects` forgets nothing."""
+        """Stop it and forget its objects; `purge` forgets images and certificates too, `keep_objects` forgets
+        nothing.
+        """
 
     def status(self) -> Status:
         """Look at it, changing nothing."""

@@ -7,7 +7,9 @@ from sunfleet_cluster.errors import ClusterError
 
 
 def run(*command: str, stdin: str | None = None, timeout: float | None = 120.0) -> str:
-    """Standard output of `command`; ClusterError with its error output when it fails, is missing, or takes over `timeout` seconds."""
+    """Standard output of `command`; ClusterError with its error output when it fails, is missing, or takes over
+    `timeout` seconds.
+    """
     try:
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=timeout)
     except FileNotFoundError:
@@ -15,7 +17,9 @@ def run(*command: str, stdin: str | None = None, timeout: float | None = 120.0) 
     except subprocess.TimeoutExpired:
         raise ClusterError(f"`{_shown(command)}` did not end within {timeout:.0f} s") from None
     if done.returncode != 0:
-        raise ClusterError(f"`{_shown(command)}` failed (exit {done.returncode}): {(done.stderr or done.stdout).strip()}")
+        raise ClusterError(
+            f"`{_shown(command)}` failed (exit {done.returncode}): {(done.stderr or done.stdout).strip()}"
+        )
     return done.stdout
 
 

@@ -92,7 +92,9 @@ class ControlPlane:
             "--enable-aggregator-routing=true",
             *extra,
         )
-        return Component("kube-apiserver", argv, f"{self.api_url}/readyz", (pki / "apiserver.crt", pki / "service-account.pub"))
+        return Component(
+            "kube-apiserver", argv, f"{self.api_url}/readyz", (pki / "apiserver.crt", pki / "service-account.pub")
+        )
 
     def controller_manager(self, *extra: str) -> Component:
         """kube-controller-manager; its default of 20 requests a second would make five pods a second."""
@@ -135,7 +137,9 @@ class ControlPlane:
 
 def _delegating(kubeconfig: Path) -> tuple[str, ...]:
     """The identity of a controller, and that it asks the API server who may read its metrics."""
-    return tuple(f"--{flag}={kubeconfig}" for flag in ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"))
+    return tuple(
+        f"--{flag}={kubeconfig}" for flag in ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
+    )
 
 
 def control_plane(layout: Layout) -> ControlPlane:
@@ -169,7 +173,9 @@ def containerd(layout: Layout) -> Component:
 
 
 def policy(layout: Layout) -> Component:
-    """kube-router as a firewall and nothing else: it enforces NetworkPolicy. It crashes when the node does not exist yet."""
+    """kube-router as a firewall and nothing else: it enforces NetworkPolicy. It crashes when the node does not exist
+    yet.
+    """
     kubeconfig = layout.kubeconfig("policy")
     argv = (
         str(layout.bin / "kube-router"),

@@ -76,8 +76,14 @@ def kubelet(layout: Layout) -> str:
         "kubeAPIQPS": 200,
         "kubeAPIBurst": 400,
         "eventRecordQPS": 0,
-        # A developer's disk is often nearly full, and images here came from no registry: never delete one, evict only at the brink.
-        "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "1%"},
+        # A developer's disk is often nearly full, and images here came from no registry: never delete one, evict
+        # only at the brink.
+        "evictionHard": {
+            "memory.available": "100Mi",
+            "nodefs.available": "1%",
+            "imagefs.available": "1%",
+            "nodefs.inodesFree": "1%",
+        },
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
     }
@@ -96,7 +102,15 @@ def cni(layout: Layout) -> str:
         "ipam": {
             "type": "host-local",
             "dataDir": str(layout.leases),
-            "ranges": [[{"subnet": str(addresses.pods), "rangeStart": str(addresses.first_pod), "gateway": str(addresses.node)}]],
+            "ranges": [
+                [
+                    {
+                        "subnet": str(addresses.pods),
+                        "rangeStart": str(addresses.first_pod),
+                        "gateway": str(addresses.node),
+                    }
+                ]
+            ],
             "routes": [{"dst": "0.0.0.0/0"}],
         },
     }
@@ -105,7 +119,9 @@ def cni(layout: Layout) -> str:
 
 
 def resolv_conf(machine: str) -> str:
-    """The part of this machine's `resolv.conf` that works inside a pod: no loopback servers, which are the machine's own."""
+    """The part of this machine's `resolv.conf` that works inside a pod: no loopback servers, which are the machine's
+    own.
+    """
     return "".join(f"nameserver {server}\n" for server in _reachable(machine.splitlines()))
 
 
@@ -115,7 +131,9 @@ def _reachable(lines: Iterable[str]) -> list[str]:
 
 
 def corefile(machine: str) -> str:
-    """CoreDNS' configuration: the cluster's names here, all others to the servers of this machine's `resolv.conf`, if it names any."""
+    """CoreDNS' configuration: the cluster's names here, all others to the servers of this machine's `resolv.conf`,
+    if it names any.
+    """
     servers = _reachable(machine.splitlines())
     forward = f"    forward . {' '.join(servers)}\n" if servers else ""
     return f"""\

@@ -6,11 +6,25 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from sunfleet_cluster import addons, components, configs, health, kubeconfig, network, oci, packages, pki, preflight, processes, programs, runtime
+from sunfleet_cluster import (
+    addons,
+    components,
+    configs,
+    health,
+    kubeconfig,
+    network,
+    oci,
+    packages,
+    pki,
+    preflight,
+    processes,
+    programs,
+    runtime,
+)
 from sunfleet_cluster.api import ApiClient
 from sunfleet_cluster.cluster import Status
 from sunfleet_cluster.errors import ClusterError, StartError
-from sunfleet_cluster.layout import NODE_NAME, Addresses, Layout
+from sunfleet_cluster.layout import CLUSTER_DOMAIN, NODE_NAME, Addresses, Layout
 from sunfleet_cluster.lock import exclusive
 from sunfleet_cluster.processes import PROC, Component
 from sunfleet_cluster.progress import Progress
@@ -26,7 +40,9 @@ _IDENTITIES = ("controller-manager", "scheduler", "kubelet", "proxy", "policy")
 
 
 class EmbeddedCluster:
-    """etcd, API server, controllers, kubelet and kube-proxy as processes of this machine in a network namespace of their own."""
+    """etcd, API server, controllers, kubelet and kube-proxy as processes of this machine in a network namespace of
+    their own.
+    """
 
     flavour = "embedded"
 
@@ -91,10 +107,16 @@ class EmbeddedCluster:
     def _write_files(self) -> None:
         layout, addresses = self.layout, self.layout.addresses
         api_hosts = (
-            f"IP:{addresses.node}", f"IP:{addresses.api_service}",
-            "DNS:kubernetes", "DNS:kubernetes.default", "DNS:kubernetes.default.svc", "DNS:kubernetes.default.svc.cluster.local",
-        )  # fmt: skip
-        pki.ensure(layout.pki, pki.control_plane_identities(api_hosts, NODE_NAME, (f"DNS:{NODE_NAME}", f"IP:{addresses.node}")))
+            f"IP:{addresses.node}",
+            f"IP:{addresses.api_service}",
+            "DNS:kubernetes",
+            "DNS:kubernetes.default",
+            "DNS:kubernetes.default.svc",
+            f"DNS:kubernetes.default.svc.{CLUSTER_DOMAIN}",
+        )
+        pki.ensure(
+            layout.pki, pki.control_plane_identities(api_hosts, NODE_NAME, (f"DNS:{NODE_NAME}", f"IP:{addresses.node}"))
+        )
         write_changed(layout.admin, kubeconfig.render(layout.api_url, layout.pki, "admin"), 0o600)
         for identity in _IDENTITIES:
             write_changed(layout.kubeconfig(identity), kubeconfig.render(layout.api_url, layout.pki, identity), 0o600)
@@ -121,7 +143,9 @@ class EmbeddedCluster:
         layout = self.layout
         api = ApiClient(layout.api_url, layout.pki)
         with progress.step("add-ons"):
-            manifests = addons.render(layout, oci.reference("coredns", layout.bin / "coredns"), _RESOLV_CONF.read_text())
+            manifests = addons.render(
+                layout, oci.reference("coredns", layout.bin / "coredns"), _RESOLV_CONF.read_text()
+            )
             addons.apply(layout, manifests)
         with progress.step("network policy"):
             wait_for("the node", lambda: None if addons.node_exists(api) else "not registered", layout.logs, "kubelet")
@@ -179,7 +203,9 @@ def wait_for(what: str, problem: Callable[[], str | None], logs: Path, component
     deadline = time.monotonic() + READY_TIMEOUT
     while (found := _ask(problem)) is not None:
         if time.monotonic() > deadline:
-            raise StartError(f"{what} is not ready after {READY_TIMEOUT:.0f} s: {found}; {processes.log_end(logs, component)}")
+            raise StartError(
+                f"{what} is not ready after {READY_TIMEOUT:.0f} s: {found}; {processes.log_end(logs, component)}"
+            )
         time.sleep(0.2)
 
 

@@ -1,8 +1,8 @@
 """Errors of this room.
 
-    ClusterError            something a person can mend; the message says what, where and how
-      PreflightError        this machine lacks something; lists every lack at once
-      StartError            a component did not become ready; carries the end of its log
+ClusterError            something a person can mend; the message says what, where and how
+  PreflightError        this machine lacks something; lists every lack at once
+  StartError            a component did not become ready; carries the end of its log
 """
 
 

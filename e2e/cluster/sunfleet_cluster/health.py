@@ -6,6 +6,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from subprocess import Popen
 
@@ -15,8 +16,9 @@ from sunfleet_cluster.processes import Component
 
 _PROBE_TIMEOUT = 2.0  # seconds
 _POLL = 0.15  # seconds between probes while waiting
-# Health endpoints serve self-signed certificates; nothing secret passes, and a wrong answer only misinforms the one who asks.
-_UNVERIFIED = ssl._create_unverified_context()  # noqa: S323, SLF001
+# Health endpoints serve self-signed certificates; nothing secret passes, and a wrong answer only misinforms the one
+# who asks.
+_UNVERIFIED = ssl._create_unverified_context()  # noqa: S323
 # Never through the proxy of the environment: the addresses are this machine's own.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=_UNVERIFIED))
 
@@ -25,12 +27,13 @@ def probe(url: str, timeout: float = _PROBE_TIMEOUT) -> str | None:
     """None when `url` (`http`, `https` or `unix:PATH`) answers well, else what is wrong."""
     try:
         if url.startswith("unix:"):
-            return _probe_socket(Path(url.removeprefix("unix:")), timeout)
+            _probe_socket(Path(url.removeprefix("unix:")), timeout)
+            return None
         with _OPENER.open(url, timeout=timeout):
             return None
     except urllib.error.HTTPError as error:
         return f"answers {error.code}"
-    except (OSError, TimeoutError) as error:
+    except (OSError, HTTPException) as error:
         return f"does not answer ({getattr(error, 'reason', error)})"
 
 
@@ -40,7 +43,9 @@ def _probe_socket(path: Path, timeout: float) -> None:
         client.connect(str(path))
 
 
-def wait_healthy(components: Sequence[Component], root: Path, logs: Path, timeout: float, started: Mapping[str, Popen[bytes]]) -> None:
+def wait_healthy(
+    components: Sequence[Component], root: Path, logs: Path, timeout: float, started: Mapping[str, Popen[bytes]]
+) -> None:
     """Wait until every component works; StartError with the log's end when one dies or `timeout` seconds pass.
 
     `started`: those that this process started itself; the others have been running before.
@@ -57,5 +62,7 @@ def wait_healthy(components: Sequence[Component], root: Path, logs: Path, timeou
         if time.monotonic() > deadline:
             first = waiting[0]
             what = probe(first.health) or "works now"
-            raise StartError(f"{first.name} is not ready after {timeout:.0f} s: {what}; {processes.log_end(logs, first.name)}")
+            raise StartError(
+                f"{first.name} is not ready after {timeout:.0f} s: {what}; {processes.log_end(logs, first.name)}"
+            )
         time.sleep(_POLL)

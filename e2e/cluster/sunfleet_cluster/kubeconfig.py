@@ -11,7 +11,9 @@ def render(server: str, pki: Path, identity: str, cluster: str = "sunfleet") -> 
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": cluster, "cluster": {"server": server, "certificate-authority-data": _embedded(pki / "ca.crt")}}],
+        "clusters": [
+            {"name": cluster, "cluster": {"server": server, "certificate-authority-data": _embedded(pki / "ca.crt")}}
+        ],
         "users": [
             {
                 "name": identity,

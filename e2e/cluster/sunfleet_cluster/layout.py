@@ -25,7 +25,7 @@ class Addresses:
     @property
     def pods(self) -> IPv4Network:
         """Range of pod addresses."""
-        return list(self.subnet.subnets(2))[0]
+        return next(self.subnet.subnets(2))
 
     @property
     def services(self) -> IPv4Network:
@@ -73,8 +73,8 @@ class Addresses:
 class Layout:
     """Paths and names of the embedded cluster that lives in `root`.
 
-    Names that the kernel shares between all programs (network namespace, link, cgroup) carry `ident`, a hash of the folder's path: two
-    state folders never meet, and what carries the name is ours.
+    Names that the kernel shares between all programs (network namespace, link, cgroup) carry `ident`, a hash of the
+    folder's path: two state folders never meet, and what carries the name is ours.
     """
 
     root: Path

@@ -11,7 +11,9 @@ from sunfleet_cluster.progress import Progress
 
 @contextmanager
 def exclusive(file: Path, progress: Progress) -> Iterator[None]:
-    """Hold the lock `file` in the block; waits for another holder and says so. The kernel frees it when the holder dies, however it dies."""
+    """Hold the lock `file` in the block; waits for another holder and says so. The kernel frees it when the holder
+    dies, however it dies.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a+") as handle:
         try:

@@ -1,8 +1,9 @@
 """The node's network: a namespace of its own, tied to this machine by one virtual cable.
 
-Inside lie the pods' bridge, every port of the components and every packet filter rule that kube-proxy and kube-router write. Nothing there can collide
-with this machine's ports, bridges and rules, and all of it goes when the namespace goes. On this machine itself there are: one end of the cable, two
-routes through it, forwarding switched on, and three packet filter rules that carry the cable's name.
+Inside lie the pods' bridge, every port of the components and every packet filter rule that kube-proxy and
+kube-router write. Nothing there can collide with this machine's ports, bridges and rules, and all of it goes when
+the namespace goes. On this machine itself there are: one end of the cable, two routes through it, forwarding
+switched on, and three packet filter rules that carry the cable's name.
 """
 
 import json
@@ -72,7 +73,9 @@ def machine_rules(layout: Layout) -> tuple[Rule, ...]:
 def overlapping(subnet: IPv4Network, routes_json: str, own_link: str) -> list[str]:
     """Routes (from `ip -json route`) that share addresses with `subnet` and do not lead through `own_link`."""
     routes = [route for route in json.loads(routes_json) if route["dst"] != "default" and route.get("dev") != own_link]
-    return [f"{route['dst']} dev {route.get('dev', '?')}" for route in routes if IPv4Network(route["dst"]).overlaps(subnet)]
+    return [
+        f"{route['dst']} dev {route.get('dev', '?')}" for route in routes if IPv4Network(route["dst"]).overlaps(subnet)
+    ]
 
 
 def refuse_overlap(layout: Layout) -> None:

@@ -35,12 +35,16 @@ def ensure(progress: Progress) -> None:
     if not lacking:
         return
     if shutil.which("apt-get") is None:
-        raise ClusterError(f"missing: {', '.join(lacking)}; this is no Debian or Ubuntu, so install the like of them by hand")
+        raise ClusterError(
+            f"missing: {', '.join(lacking)}; this is no Debian or Ubuntu, so install the like of them by hand"
+        )
     with progress.step(f"apt-get install {' '.join(lacking)}"):
         run("apt-get", "update", "-q", timeout=600.0)
         # Debian starts services when it installs them; ours are started by us, with our own configuration and folders.
         environment = ("env", "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
         run(*environment, "apt-get", "install", "-yq", "--no-install-recommends", *lacking, timeout=1800.0)
     if still := missing():
-        raise ClusterError(f"apt-get installed, but these are still missing: {', '.join(still)} (looked for {CNI_PROGRAMS / 'bridge'} and programs on PATH)")
-
+        raise ClusterError(
+            f"apt-get installed them, but these are still missing: {', '.join(still)} "
+            f"(looked for {CNI_PROGRAMS / 'bridge'} and for programs on PATH)"
+        )

@@ -1,12 +1,11 @@
 """Certificates of a control plane: three authorities and the identities they vouch for, made with the openssl program.
 
-A set is made in a folder beside its place and renamed into it, so it is complete or absent. It is made anew when its description changed or
-one of its certificates ends within `RENEW_DAYS`.
+A set is made in a folder beside its place and renamed into it, so it is complete or absent. It is made anew when its
+description changed or one of its certificates ends within `RENEW_DAYS`.
 """
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Iterable
@@ -23,7 +22,9 @@ _STAMP = "stamp.json"
 
 @dataclass(frozen=True)
 class Identity:
-    """A certificate to make: file name, common name, groups, and the host names or addresses it serves (`IP:...`, `DNS:...`)."""
+    """A certificate to make: file name, common name, groups, and the host names or addresses it serves (`IP:...`,
+    `DNS:...`).
+    """
 
     name: str
     common_name: str
@@ -59,9 +60,11 @@ def control_plane_identities(api_hosts: Iterable[str], node: str, node_hosts: It
 def ensure(folder: Path, identities: tuple[Identity, ...]) -> bool:
     """Make `folder` hold valid certificates of `identities`; True when they were made anew."""
     stamp = _stamp(identities)
+    fresh, old = folder.with_suffix(".new"), folder.with_suffix(".old")
+    if not folder.exists() and (fresh / _STAMP).exists():
+        fresh.rename(folder)  # complete, and interrupted just before its last step
     if _current(folder, identities, stamp):
         return False
-    fresh, old = folder.with_suffix(".new"), folder.with_suffix(".old")
     for leftover in (fresh, old):
         shutil.rmtree(leftover, ignore_errors=True)
     fresh.mkdir(parents=True, mode=0o700)
@@ -72,8 +75,8 @@ def ensure(folder: Path, identities: tuple[Identity, ...]) -> bool:
     _service_account_key(fresh)
     (fresh / _STAMP).write_text(stamp)
     if folder.exists():
-        os.rename(folder, old)
-    os.rename(fresh, folder)
+        folder.rename(old)
+    fresh.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
     return True
 
@@ -100,20 +103,19 @@ def _still_valid(certificate: Path) -> bool:
 
 
 def _authority(folder: Path, name: str) -> None:
-    _openssl(
-        *_new_key(folder, name), "-x509", "-out", f"{folder}/{name}.crt", "-days", str(VALID_DAYS), "-subj", f"/CN=sunfleet-{name}",
-        "-addext", "keyUsage=critical,digitalSignature,keyCertSign,cRLSign",
-    )  # fmt: skip
+    usage = ("-addext", "keyUsage=critical,digitalSignature,keyCertSign,cRLSign")
+    _openssl(*_request(folder, name, f"/CN=sunfleet-{name}"), *usage)
 
 
 def _certificate(folder: Path, identity: Identity) -> None:
-    hosts = ["-addext", f"subjectAltName={','.join(identity.hosts)}"] if identity.hosts else []
-    _openssl(
-        *_new_key(folder, identity.name), "-x509", "-out", f"{folder}/{identity.name}.crt", "-days", str(VALID_DAYS), "-subj", identity.subject,
-        "-CA", f"{folder}/{identity.authority}.crt", "-CAkey", f"{folder}/{identity.authority}.key",
-        "-addext", "basicConstraints=critical,CA:FALSE", "-addext", "keyUsage=critical,digitalSignature",
-        "-addext", "extendedKeyUsage=serverAuth,clientAuth", *hosts,
-    )  # fmt: skip
+    authority = folder / identity.authority
+    extensions = ["basicConstraints=critical,CA:FALSE", "keyUsage=critical,digitalSignature"]
+    extensions.append("extendedKeyUsage=serverAuth,clientAuth")
+    if identity.hosts:
+        extensions.append(f"subjectAltName={','.join(identity.hosts)}")
+    signer = ("-CA", f"{authority}.crt", "-CAkey", f"{authority}.key")
+    added = [word for extension in extensions for word in ("-addext", extension)]
+    _openssl(*_request(folder, identity.name, identity.subject), *signer, *added)
 
 
 def _service_account_key(folder: Path) -> None:
@@ -122,12 +124,25 @@ def _service_account_key(folder: Path) -> None:
     _openssl("pkey", "-in", str(private), "-pubout", "-out", str(public))
 
 
-def _new_key(folder: Path, name: str) -> list[str]:
-    # Elliptic keys: made in a millisecond, so a test's control plane need not share one set.
-    return ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{folder}/{name}.key"]
+def _request(folder: Path, name: str, subject: str) -> list[str]:
+    """Options for a new key and a certificate of it."""
+    # Elliptic keys: made in a millisecond, so that every test's control plane can have its own.
+    key = [
+        "req",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-keyout",
+        f"{folder}/{name}.key",
+    ]
+    return [*key, "-x509", "-out", f"{folder}/{name}.crt", "-days", str(VALID_DAYS), "-subj", subject]
 
 
 def _openssl(*arguments: str) -> None:
     done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise ClusterError(f"openssl {arguments[0]} failed: {done.stderr.strip()}\nIt needs OpenSSL 3: apt-get install openssl")
+        raise ClusterError(
+            f"openssl {arguments[0]} failed: {done.stderr.strip()}\nIt needs OpenSSL 3: apt-get install openssl"
+        )

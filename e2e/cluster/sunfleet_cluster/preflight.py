@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sunfleet_cluster import network, packages, processes, programs
+from sunfleet_cluster import network, processes, programs
 from sunfleet_cluster.commands import succeeds
 from sunfleet_cluster.errors import ClusterError, PreflightError
 from sunfleet_cluster.layout import Layout
 from sunfleet_cluster.processes import PROC
+from sunfleet_cluster.programs import Program
 from sunfleet_cluster.progress import Progress
 
 GIB = 1 << 30
@@ -38,24 +39,31 @@ def require(checks: Sequence[Check], progress: Progress) -> None:
 
 
 def embedded(layout: Layout, state: Path) -> list[Check]:
-    """Requirements of the embedded cluster; those of starting and building only where something is to be started or built."""
+    """Requirements of the embedded cluster; those of starting and building only where something is to be started or
+    built.
+    """
     checks = [root_user(), _platform(), _kernel(), _socket_path(layout)]
-    building = bool(programs.stale(programs.EMBEDDED, layout.bin))
-    if building:
-        checks.append(_go())
+    checks += building(programs.EMBEDDED, layout.bin)
     if not processes.find(layout.root):
-        checks += [_memory(), _disk(state, BUILD_DISK if building else RUN_DISK), _subnet(layout)]
+        checks += [_memory(), _disk(state, RUN_DISK), _subnet(layout)]
     return checks
+
+
+def building(wanted: Sequence[Program], bin_folder: Path) -> list[Check]:
+    """Requirements of building those of `wanted` that are not built yet."""
+    return [_go(), _disk(bin_folder, BUILD_DISK)] if programs.stale(wanted, bin_folder) else []
 
 
 def root_user() -> Check:
     """Whether we may make network namespaces and mounts."""
-    return Check("root", None if os.geteuid() == 0 else "network namespaces, mounts and cgroups need root: run with sudo --preserve-env=SUNFLEET_STATE")
+    lacking = "network namespaces, mounts and cgroups are root's: run it as root"
+    return Check("root", None if os.geteuid() == 0 else lacking)
 
 
 def _platform() -> Check:
-    system, machine = platform.system(), platform.machine()
-    return Check("platform", None if (system, machine) == ("Linux", "x86_64") else f"{system} on {machine}; only Linux on x86_64 is supported")
+    found = (platform.system(), platform.machine())
+    supported = found == ("Linux", "x86_64")
+    return Check("platform", None if supported else f"{' on '.join(found)}: only Linux on x86_64 is supported")
 
 
 def _kernel() -> Check:
@@ -71,8 +79,9 @@ def _kernel() -> Check:
 
 def _socket_path(layout: Layout) -> Check:
     length = len(os.fsencode(layout.containerd_socket)) + len(".ttrpc")
-    long = f"{layout.containerd_socket} is {length - _MAX_SOCKET_PATH} bytes too long for a socket: set SUNFLEET_STATE to a shorter path"
-    return Check("path length", long if length > _MAX_SOCKET_PATH else None)
+    excess = length - _MAX_SOCKET_PATH
+    long = f"{layout.containerd_socket} is {excess} bytes too long for a socket: set SUNFLEET_STATE to a shorter path"
+    return Check("path length", long if excess > 0 else None)
 
 
 def _go() -> Check:
@@ -89,17 +98,22 @@ def _memory() -> Check:
     fields = dict(line.split(":") for line in (PROC / "meminfo").read_text().splitlines())
     available = int(fields["MemAvailable"].split()[0]) * 1024
     short = f"{available / GIB:.1f} GiB available, {RUN_MEMORY / GIB:.0f} needed: stop something else"
-    return Check("memory", short if available < RUN_MEMORY else None)
+    return Check(f"{RUN_MEMORY // GIB} GiB of memory", short if available < RUN_MEMORY else None)
 
 
 def _disk(state: Path, needed: int) -> Check:
     folder = next(parent for parent in (state, *state.parents) if parent.exists())
     free = shutil.disk_usage(folder).free
-    short = f"{free / GIB:.1f} GiB free at {folder}, {needed / GIB:.0f} needed: free some, or set SUNFLEET_STATE to a folder on a larger disk"
-    return Check("disk", short if free < needed else None)
+    short = (
+        f"{free / GIB:.1f} GiB free at {folder}, {needed / GIB:.0f} needed: "
+        "free some, or set SUNFLEET_STATE to a folder on a larger disk"
+    )
+    return Check(f"{needed // GIB} GiB of disk", short if free < needed else None)
 
 
 def _subnet(layout: Layout) -> Check:
+    if shutil.which("ip") is None:
+        return Check("addresses", None)  # it is about to be installed, and the range is checked again when it is used
     try:
         network.refuse_overlap(layout)
     except ClusterError as error:

@@ -1,7 +1,8 @@
 """Start, recognise and stop the cluster's processes.
 
-There are no pid files to go stale. A process carries a *mark* in its environment: its cluster's folder, its component, its program and the key of its
-description. Looking through /proc for marks finds what is certainly ours, whoever started or killed what in the meantime.
+There are no pid files to go stale. A process carries a *mark* in its environment: its cluster's folder, its
+component, its program and the key of its description. Looking through /proc for marks finds what is certainly ours,
+whoever started or killed what in the meantime.
 """
 
 import hashlib
@@ -27,7 +28,8 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 class Component:
     """A long-running program of the cluster.
 
-    `argv`: the command, its first word a program's name or path. `files`: configuration whose content makes the process outdated when it changes.
+    `argv`: the command, its first word a program's name or path. `files`: configuration whose content makes the
+    process outdated when it changes.
     `health`: URL that answers 200 when it works, or `unix:PATH` of a socket that accepts.
     """
 
@@ -40,7 +42,10 @@ class Component:
         """The program's file; ClusterError when there is none."""
         found = shutil.which(self.argv[0])
         if found is None:
-            raise ClusterError(f"{self.name}: the program {self.argv[0]} is missing; `python -m sunfleet_cluster build` makes or installs it")
+            raise ClusterError(
+                f"{self.name}: the program {self.argv[0]} is missing: "
+                "`make packages` installs Debian's, `make programs` builds the others"
+            )
         return Path(found).resolve()
 
     def key(self) -> str:
@@ -85,9 +90,15 @@ class Process:
 
 
 def start(
-    component: Component, root: Path, logs: Path, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    component: Component,
+    root: Path,
+    logs: Path,
+    prefix: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> "subprocess.Popen[bytes]":
-    """Start `component` of the cluster in `root` behind the command `prefix`, in a session of its own so that a Ctrl-C does not reach it."""
+    """Start `component` of the cluster in `root` behind the command `prefix`, in a session of its own so that a
+    Ctrl-C does not reach it.
+    """
     program = component.program()
     mark = Mark(str(root), component.name, program.name, component.key())
     log = log_file(logs, component.name)
@@ -149,7 +160,8 @@ def _read(folder: Path, root: str) -> Process | None:
     mark = _mark(folder)
     if mark is None or mark.root != root:
         return None
-    # Children inherit the mark (containerd's shims, programs that kubelet calls). Only the program itself is the component.
+    # Children inherit the mark (containerd's shims, programs that kubelet calls). Only the program itself is the
+    # component.
     if (folder / "exe").readlink().name.removesuffix(" (deleted)") != mark.program:
         return None
     return Process(int(folder.name), mark, _start_ticks(folder))

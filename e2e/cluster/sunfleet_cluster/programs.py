@@ -1,7 +1,8 @@
 """The programs that are built from pinned Go modules, and when a build can be skipped.
 
-A program's *key* is a hash of everything its bytes depend on: the module's pins, our own source, the flags and the compiler's version. The key of
-what lies in `bin/` is kept beside it and written last, so an interrupted build is only ever done again.
+A program's *key* is a hash of everything its bytes depend on: the module's pins, our own source, the flags and the
+compiler's version. The key of what lies in `bin/` is kept beside it and written last, so an interrupted build is
+only ever done again.
 """
 
 import hashlib
@@ -97,7 +98,9 @@ def parse_go_version(said: str) -> tuple[int, int]:
 
 
 def stale(programs: Iterable[Program], bin_folder: Path) -> list[Program]:
-    """Those of `programs` that are absent from `bin_folder` or were built from something else; without a compiler, those that are absent."""
+    """Those of `programs` that are absent from `bin_folder` or were built from something else; without a compiler,
+    those that are absent.
+    """
     compiler = compiler_version()
     return [program for program in programs if not _current(program, bin_folder, compiler)]
 
@@ -118,7 +121,9 @@ def build(programs: Iterable[Program], bin_folder: Path, progress: Progress) -> 
     wanted = stale(programs, bin_folder)
     if not wanted:
         return
-    progress.say(f"Building {len(wanted)} programs into {bin_folder} (8-12 minutes on 2 cores the first time, seconds after that)")
+    progress.say(
+        f"Building {len(wanted)} programs into {bin_folder} (on 2 cores 8-12 minutes the first time, seconds later)"
+    )
     for program in wanted:
         with progress.step(program.name) as step:
             _build_one(program, bin_folder, step)
@@ -127,15 +132,28 @@ def build(programs: Iterable[Program], bin_folder: Path, progress: Progress) -> 
 def _build_one(program: Program, bin_folder: Path, step: Step) -> None:
     bin_folder.mkdir(parents=True, exist_ok=True)
     unfinished = bin_folder / f".{program.name}.unfinished"
-    command = ["go", "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", program.link_flags, "-o", str(unfinished), program.package]
+    command = [
+        "go",
+        "build",
+        "-v",
+        "-trimpath",
+        "-buildvcs=false",
+        "-ldflags",
+        program.link_flags,
+        "-o",
+        str(unfinished),
+        program.package,
+    ]
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"}
     _run_go(command, program.folder, environment, step)
-    os.replace(unfinished, bin_folder / program.name)
+    unfinished.replace(bin_folder / program.name)
     write_atomic(_key_file(program, bin_folder), program.key(compiler_version() or ""))
 
 
 def _run_go(command: list[str], folder: Path, environment: dict[str, str], step: Step) -> None:
-    """Run the compiler; `-v` makes it print each package it compiles, which is the only measure of progress there is."""
+    """Run the compiler; `-v` makes it print each package it compiles, which is the only measure of progress there
+    is.
+    """
     compiled, other = 0, list[str]()
     with subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -156,5 +174,3 @@ def _is_package(line: str) -> bool:
 
 def _key_file(program: Program, bin_folder: Path) -> Path:
     return bin_folder / ".keys" / program.name
-
-

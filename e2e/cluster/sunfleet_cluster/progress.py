@@ -1,4 +1,6 @@
-"""What a person sees while something takes long: one line per step with its time; on a terminal the last line also counts the seconds."""
+"""What a person sees while something takes long: one line per step with its time; on a terminal the last line also
+counts the seconds.
+"""
 
 import sys
 import threading
@@ -33,6 +35,10 @@ class Progress:
         self._out = out or sys.stderr
         self._terminal = self._out.isatty()
         self.started = time.monotonic()
+
+    def seconds(self) -> float:
+        """Time since it was made."""
+        return time.monotonic() - self.started
 
     def say(self, text: str) -> None:
         """Print a line of its own."""

@@ -12,13 +12,21 @@ from sunfleet_cluster.progress import elapsed
 def examine(layout: Layout) -> tuple[Part, ...]:
     """Every component, the network, the node and DNS of the cluster `layout`."""
     alive = processes.find(layout.root)
-    parts = [_network(layout), *(_component(layout, component, alive) for component in components.all_components(layout))]
+    parts = [
+        _network(layout),
+        *(_component(layout, component, alive) for component in components.all_components(layout)),
+    ]
     return (*parts, *_inside(layout, reachable=all(part.ok for part in parts if part.name == "kube-apiserver")))
 
 
 def _network(layout: Layout) -> Part:
     there = network.exists(layout)
-    return Part("network", there, "present" if there else "absent", note=f"{layout.addresses.subnet} through {layout.link}" if there else "")
+    return Part(
+        "network",
+        there,
+        "present" if there else "absent",
+        note=f"{layout.addresses.subnet} through {layout.link}" if there else "",
+    )
 
 
 def _component(layout: Layout, component: Component, alive: dict[str, Process]) -> Part:
@@ -46,7 +54,10 @@ def _inside(layout: Layout, *, reachable: bool) -> tuple[Part, ...]:
         problems = {"node": addons.node_problem(api), "dns": addons.dns_problem(api)}
     except ClusterError as error:
         problems = {"node": str(error), "dns": str(error)}
-    return tuple(Part(name, problem is None, "ready" if problem is None else "not ready", note=problem or "") for name, problem in problems.items())
+    return tuple(
+        Part(name, problem is None, "ready" if problem is None else "not ready", note=problem or "")
+        for name, problem in problems.items()
+    )
 
 
 def table(status: Status) -> str:
@@ -56,6 +67,9 @@ def table(status: Status) -> str:
         age = "" if part.age is None else elapsed(part.age)
         rows.append((part.name, "" if part.pid is None else str(part.pid), part.state, age, part.note))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]]).rstrip() for row in rows]
+    lines = [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]]).rstrip()
+        for row in rows
+    ]
     verdict = "healthy" if status.healthy else "not healthy"
     return "\n".join([*lines, "", f"{status.flavour} cluster: {verdict}; KUBECONFIG={status.kubeconfig}"])

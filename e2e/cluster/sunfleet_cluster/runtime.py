@@ -50,12 +50,15 @@ def ensure_cgroup(layout: Layout) -> None:
         folder.mkdir(exist_ok=True)
         shares = folder / "cpu.shares"
         if shares.exists():
-            # One group against every process outside of it: give it a full machine's weight, as kubelet gives to its own topmost group.
+            # One group against every process outside of it: give it a full machine's weight, as kubelet gives to its
+            # own topmost group.
             shares.write_text(str(1024 * (os.cpu_count() or 1)))
 
 
 def end_pods(layout: Layout, grace: float) -> None:
-    """End every process of every pod (asked first, insisted on after `grace` seconds) and then the shims that watched over them."""
+    """End every process of every pod (asked first, insisted on after `grace` seconds) and then the shims that
+    watched over them.
+    """
     _kill(_pod_processes(layout), signal.SIGTERM)
     deadline = time.monotonic() + grace
     while time.monotonic() < deadline and _pod_processes(layout):

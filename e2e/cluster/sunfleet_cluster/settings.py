@@ -15,7 +15,6 @@ class Flavour(StrEnum):
     AUTO = "auto"
     EMBEDDED = "embedded"
     KIND = "kind"
-    EXTERNAL = "external"
 
 
 class ClusterSettings(BaseSettings):
@@ -23,7 +22,8 @@ class ClusterSettings(BaseSettings):
 
     `state`: folder of everything that is built or downloaded.
     `cluster`: which flavour `up` makes.
-    `use_kubeconfig`: use the cluster that `KUBECONFIG` names instead of one of ours. It is never started, stopped or given images.
+    `use_kubeconfig`: use the cluster that `KUBECONFIG` names instead of one of ours. It is never started, stopped or
+    given images.
     `subnet`: IPv4 range of the embedded cluster, at least a /18, which must not overlap a route of this machine.
     `gpus`: pretend `nvidia.com/gpu` devices on the node.
     """
@@ -34,7 +34,8 @@ class ClusterSettings(BaseSettings):
     cluster: Flavour = Flavour.AUTO
     use_kubeconfig: bool = False
     kubeconfig: Path | None = Field(default=None, validation_alias="KUBECONFIG")
-    # Kept clear of what Docker (172.17/16 and up), podman (10.88/16), kind, k3s (10.42, 10.43) and kubeadm (10.96/12) take by default.
+    # Kept clear of what Docker (172.17/16 and up), podman (10.88/16), kind, k3s (10.42, 10.43) and kubeadm
+    # (10.96/12) take by default.
     subnet: IPv4Network = IPv4Network("10.203.0.0/16")
     gpus: int = Field(default=8, ge=0, le=64)
 

@@ -61,17 +61,20 @@ class StateFolder:
 
 
 def write_atomic(path: Path, content: str | bytes, mode: int = 0o644) -> None:
-    """Write `content` so that `path` holds the old or the new content whenever the process dies; makes missing folders."""
+    """Write `content` so that `path` holds the old or the new content whenever the process dies; makes missing
+    folders.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode() if isinstance(content, str) else content
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    unfinished = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, mode)
-        os.replace(name, path)
+        unfinished.chmod(mode)
+        unfinished.replace(path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
         raise
