@@ -1,1 +1,6 @@
-"""Resolves and downloads weights on a CPU, so that no GPU waits for a file and no engine holds a token."""
+"""Weights by URI: what they are (``resolve``), and getting them to a folder (``fetch``).
+
+Runs on a CPU, as the operator's resolver Job and as an init container of engine pods, without a service-account token
+and without the engine. Layers: ``cli`` -> ``fetch`` and the sources ``hub`` and ``local`` -> ``inspect``, ``progress``,
+``errors``. What is found goes out as :class:`sunfleet_api.worker.ResolverReport`.
+"""

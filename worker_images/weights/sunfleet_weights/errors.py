@@ -1,0 +1,65 @@
+"""What can go wrong with a weights URI. The name of each class is the reason that people see in a condition.
+
+::
+
+    WeightsError
+    ├── InvalidUri              the URI is malformed
+    ├── UnsupportedScheme       no code for this scheme (yet)
+    ├── WeightsNotFound         repository, path or claim folder does not exist (or is private)
+    ├── RevisionNotFound        the repository has no such branch, tag or commit
+    ├── AuthenticationFailed    token missing, wrong, or without access
+    ├── HubUnreachable          no connection, time-out, or an answer that is no hub's
+    ├── HubError                the hub answered with an error of its own
+    ├── NotACheckpoint          a folder, but without what a model or adapter needs
+    ├── InvalidCheckpoint       files are there and contradict themselves or cannot be read
+    ├── ChecksumMismatch        what arrived is not what was promised
+    ├── NotEnoughSpace          the target cannot hold the files
+    └── ReportTooLarge          more facts than a termination message holds
+"""
+
+from __future__ import annotations
+
+
+class WeightsError(Exception):
+    """Message: what, where, and how to mend it."""
+
+    @property
+    def reason(self) -> str:
+        """CamelCase, for a condition."""
+        return type(self).__name__
+
+
+class InvalidUri(WeightsError): ...  # noqa: N818 - the class name is the condition's reason
+
+
+class UnsupportedScheme(WeightsError): ...  # noqa: N818
+
+
+class WeightsNotFound(WeightsError): ...  # noqa: N818
+
+
+class RevisionNotFound(WeightsError): ...  # noqa: N818
+
+
+class AuthenticationFailed(WeightsError): ...  # noqa: N818
+
+
+class HubUnreachable(WeightsError): ...  # noqa: N818
+
+
+class HubError(WeightsError): ...
+
+
+class NotACheckpoint(WeightsError): ...  # noqa: N818
+
+
+class InvalidCheckpoint(WeightsError): ...  # noqa: N818
+
+
+class ChecksumMismatch(WeightsError): ...  # noqa: N818
+
+
+class NotEnoughSpace(WeightsError): ...  # noqa: N818
+
+
+class ReportTooLarge(WeightsError): ...  # noqa: N818

@@ -1,0 +1,135 @@
+"""Bring a checkpoint into a folder: whole and checked, or not at all.
+
+Files arrive in a folder of their own inside the target (which is often a mount point and cannot be renamed), are
+checked there one by one, and move into place when all are good; the marker is written last. A run that is killed leaves
+the good files for the next one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from sunfleet_api.files import META_FILE, relevant_files
+from sunfleet_weights.errors import ChecksumMismatch, NotEnoughSpace
+from sunfleet_weights.hashing import git_oid_file, sha256_file
+from sunfleet_weights.inspect import Kind, check_complete
+from sunfleet_weights.progress import Progress
+from sunfleet_weights.source import Source, SourceFile
+
+_log = logging.getLogger(__name__)
+
+MARKER: Final = ".sunfleet-fetched.json"
+_STAGE: Final = ".sunfleet-partial"
+_ATTEMPTS: Final = 2  # of a file that arrives damaged
+_MARGIN_BYTES: Final = 64 << 20  # left free on the target's file system
+
+
+def fetch(source: Source, target: Path, kind: Kind | None, workers: int) -> None:
+    """Fill ``target``. Raises :class:`.errors.WeightsError`."""
+    target.mkdir(parents=True, exist_ok=True)
+    if is_fetched(target, source.uri):
+        _log.info("%s is in %s already", source.uri, target)
+        return
+    wanted = _wanted(source, kind)
+    stage = target / _STAGE
+    stage.mkdir(exist_ok=True)
+    _check_room(wanted, stage)
+    _save_all(source, wanted, stage, workers)
+    _publish(source.uri, wanted, stage, target)
+    _log.info("%s is complete in %s", source.uri, target)
+
+
+def is_fetched(target: Path, uri: str) -> bool:
+    """Whether an earlier run finished with this very URI and nothing is missing since."""
+    try:
+        marker = json.loads((target / MARKER).read_bytes())
+        sizes: dict[str, int] = marker["files"]
+        return marker["uri"] == uri and all((target / path).stat().st_size == size for path, size in sizes.items())
+    except (OSError, ValueError, KeyError, TypeError):  # no marker, or not ours
+        return False
+
+
+def _wanted(source: Source, kind: Kind | None) -> list[SourceFile]:
+    files = {file.path: file for file in source.files()}
+    if kind is not None:
+        check_complete(source.uri, files, kind)
+    extra = [META_FILE] if META_FILE in files else []
+    return [files[path] for path in [*relevant_files(files), *extra]]
+
+
+def _check_room(wanted: Sequence[SourceFile], stage: Path) -> None:
+    missing = sum(file.size for file in wanted if not (stage / file.path).exists())
+    free = shutil.disk_usage(stage).free
+    if missing + _MARGIN_BYTES > free:
+        raise NotEnoughSpace(
+            f"{missing / 1e9:.1f} GB are to be written to {stage.parent}, which has {free / 1e9:.1f} GB free:"
+            " give the volume or the node more room"
+        )
+
+
+def _save_all(source: Source, wanted: Sequence[SourceFile], stage: Path, workers: int) -> None:
+    total = sum(file.size for file in wanted)
+    _log.info("fetching %d files of %s (%.1f GB)", len(wanted), source.uri, total / 1e9)
+    progress = Progress("fetched", total)
+
+    def one(file: SourceFile) -> None:
+        _save_checked(source, file, stage)
+        progress.add(file.size)
+        _log.info("%s is complete and checked (%.1f MB)", file.path, file.size / 1e6)
+
+    with ThreadPoolExecutor(workers) as threads:
+        futures = [threads.submit(one, file) for file in sorted(wanted, key=lambda file: -file.size)]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            threads.shutdown(cancel_futures=True)
+            raise
+
+
+def _save_checked(source: Source, file: SourceFile, stage: Path) -> None:
+    path = stage / file.path
+    for attempt in range(1, _ATTEMPTS + 1):
+        source.save(file, stage)
+        fault = _fault(path, file)
+        if not fault:
+            return
+        _log.warning("%s is damaged (%s), attempt %d of %d", file.path, fault, attempt, _ATTEMPTS)
+        path.unlink()
+    raise ChecksumMismatch(f"{source.uri}: {file.path} arrives damaged ({fault}): is a proxy or mirror changing files?")
+
+
+def _fault(path: Path, file: SourceFile) -> str:
+    """What is wrong with a saved file; empty when nothing is."""
+    size = path.stat().st_size
+    if size != file.size:
+        return f"{size} bytes instead of {file.size}"
+    if file.sha256 and sha256_file(path) != file.sha256:
+        return "its SHA-256 differs"
+    if file.git_oid and git_oid_file(path) != file.git_oid:
+        return "its git object id differs"
+    return ""
+
+
+def _publish(uri: str, wanted: Sequence[SourceFile], stage: Path, target: Path) -> None:
+    (target / MARKER).unlink(missing_ok=True)
+    kept = {file.path for file in wanted}
+    for stale in target.iterdir():  # of another revision
+        if stale.is_file() and stale.name not in kept:
+            stale.unlink()
+    for file in wanted:
+        (stage / file.path).replace(target / file.path)
+    marker = json.dumps({"uri": uri, "files": {file.path: file.size for file in wanted}}).encode()
+    part = stage / MARKER
+    part.write_bytes(marker)
+    with part.open("rb") as stream:
+        os.fsync(stream.fileno())
+    part.replace(target / MARKER)
+    shutil.rmtree(stage)
