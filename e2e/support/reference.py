@@ -1,0 +1,119 @@
+"""The transformers reference as a child process: it runs in the engine's environment, where torch is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from sunfleet_cluster.state import StateFolder
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class ReferenceFailed(Exception):  # noqa: N818 - Python has a ReferenceError
+    """The reference refused a request or could not start."""
+
+
+class Expected(BaseModel):
+    """What an answer has to be; see ``sunfleet_tuner.reference.protocol.Response``."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    prompt_token_ids: list[int]
+    token_ids: list[int]
+    text: str
+    finish_reason: str
+    logprobs: list[float]
+    margins: list[float]
+    runners_up: list[int]
+
+
+class Reference:
+    """Answers one question at a time; safe to share between threads. The process starts on first use."""
+
+    def __init__(self, state: StateFolder, decoder: str = "base") -> None:
+        self._state = state
+        self._decoder = state.models / decoder
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+
+    def module(self, uri: str) -> dict[str, str]:
+        """The module of a sample's weights URI: ``pvc://sunfleet-models/adapters/arith`` lies in the models folder."""
+        folder = self._state.models / uri.removeprefix("pvc://").partition("/")[2]
+        return {"adapter" if (folder / "adapter_config.json").is_file() else "weights": str(folder)}
+
+    def answer(
+        self,
+        module: Mapping[str, str],
+        prompt: Sequence[int] | str | Sequence[Mapping[str, str]],
+        **sampling: Any,
+    ) -> Expected:
+        """``prompt``: token ids, text, or chat messages. ``module``: empty for the decoder itself."""
+        request = {"module": dict(module), _prompt_field(prompt): prompt, "sampling": sampling}
+        with self._lock:
+            process = self._process = self._process or self._start()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        if not line:
+            raise ReferenceFailed(f"the reference ended (exit {process.wait()}); its errors are in {self._log}")
+        response = json.loads(line)
+        if response["error"]:
+            raise ReferenceFailed(response["error"])
+        return Expected.model_validate(response)
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process and self._process.stdin:
+            self._process.stdin.close()
+            self._process.wait(timeout=30)
+            self._process = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _log(self) -> Path:
+        return self._state.root / "reference.log"
+
+    def _start(self) -> subprocess.Popen[str]:
+        python = self._state.engine / "bin" / "python"
+        if not python.is_file() or not self._decoder.is_dir():
+            raise ReferenceFailed(f"{python} or {self._decoder} is missing: run 'make engine-env models'")
+        path = os.pathsep.join(str(ROOT / room) for room in ("crds", "worker_images/tuner"))
+        command = [
+            "nice",
+            str(python),
+            "-W",
+            "ignore",
+            "-m",
+            "sunfleet_tuner.reference",
+            "--decoder",
+            str(self._decoder),
+        ]
+        with self._log.open("wb") as log:
+            return subprocess.Popen(
+                command,
+                env={**os.environ, "PYTHONPATH": path},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+
+def _prompt_field(prompt: Sequence[Any] | str) -> str:
+    if isinstance(prompt, str):
+        return "prompt"
+    return "messages" if prompt and isinstance(prompt[0], Mapping) else "prompt_token_ids"

@@ -1,0 +1,57 @@
+"""The sample manifests and requests, and the namespace that they run in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sunfleet_cluster.layout import NODE_NAME
+from sunfleet_cluster.state import StateFolder
+from sunfleet_cluster.volumes import ENGINE_CLAIM, MODELS_CLAIM, local_claim
+from support.kubectl import Json, Kubectl
+
+SAMPLES = Path(__file__).resolve().parents[2] / "manifests" / "samples"
+EMBEDDED = SAMPLES / "embedded"
+REQUESTS = SAMPLES / "requests"
+
+
+def documents(path: Path) -> list[Json]:
+    """The objects of a manifest file."""
+    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+
+
+def sample_request(task: str) -> dict[str, Any]:
+    """The OpenAI chat request of ``manifests/samples/requests``."""
+    body: dict[str, Any] = json.loads((REQUESTS / f"{task}.json").read_text())
+    return body
+
+
+def prefill_uri(model: Json) -> str:
+    """The weights URI of a SunModel."""
+    prefill = model["spec"]["prefill"]
+    uri: str = (prefill.get("adapter") or prefill["weights"])["uri"]
+    return uri
+
+
+def namespace_objects(namespace: str, state: StateFolder) -> list[Json]:
+    """A namespace under the restricted Pod Security Standard, with claims for models and engine."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted", "app.kubernetes.io/part-of": "sunfleet"}
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}},
+        *local_claim(MODELS_CLAIM, namespace, state.models, NODE_NAME),
+        *local_claim(ENGINE_CLAIM, namespace, state.engine, NODE_NAME),
+    ]
+
+
+def make_namespace(kubectl: Kubectl, namespace: str, state: StateFolder) -> None:
+    """Make it, or bring it up to date."""
+    kubectl.apply(namespace_objects(namespace, state))
+
+
+def delete_namespace(kubectl: Kubectl, namespace: str, timeout: float = 120.0) -> None:
+    """Delete it with its volumes, and wait until both are gone."""
+    kubectl.delete("namespace", namespace, timeout=timeout)
+    kubectl.delete("persistentvolume", f"{MODELS_CLAIM}-{namespace}", f"{ENGINE_CLAIM}-{namespace}", timeout=timeout)
