@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from threading import Thread
@@ -86,8 +87,8 @@ async def run(settings: RouterSettings) -> None:
     await serve(parts, stop)
 
 
-async def serve(parts: Parts, stop: asyncio.Event) -> None:
-    """Run both ports and discovery until ``stop``; then drain."""
+async def serve(parts: Parts, stop: asyncio.Event, listener: socket.socket | None = None) -> None:
+    """Run both ports and discovery until ``stop``; then drain. ``listener``: serve this socket instead of the settings'."""
     settings = parts.settings
     config = uvicorn.Config(
         parts.app, host=settings.host, port=settings.port, loop="none", http="httptools", ws="none", lifespan="off",
@@ -97,7 +98,7 @@ async def serve(parts: Parts, stop: asyncio.Event) -> None:
     server = _Server(config)
     scrape, thread = start_http_server(settings.metrics_port, settings.host, parts.metrics.registry)
     jobs = {
-        "server": _job(server.serve(), "server"),
+        "server": _job(server.serve([listener] if listener else None), "server"),
         "discovery": _job(parts.discovery.run(), "discovery"),
         "stop": _job(stop.wait(), "stop"),
     }
