@@ -52,6 +52,6 @@ class FakeHub:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.should_exit = True
+        self._server.should_exit = self._server.force_exit = True  # answers may be waiting on purpose
         self._thread.join(_STOP_SECONDS)
         self._socket.close()
