@@ -17,6 +17,7 @@ from sunfleet_api.markers import SERVER_DEFAULT, VALIDATIONS
 
 Schema = dict[str, Any]
 _REF: Final = "#/$defs/"
+_LONGEST_NAME: Final = 253  # Kubernetes' own limit; bounds the cost of rules on it
 # Keywords in the order in which they read best; anything else is a mistake in a model and is refused.
 _ORDER: Final = (
     "description",
@@ -54,12 +55,12 @@ def structural(model: type[BaseModel]) -> Schema:
 
 
 def resource_schema(model: type[Resource]) -> Schema:
-    """The schema of a whole object: ``metadata`` is the API server's own affair."""
+    """The schema of a whole object: of ``metadata``, the API server's own affair, only what CEL rules point at."""
     schema = structural(model)
     schema["properties"] |= {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
-        "metadata": {"type": "object"},
+        "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": _LONGEST_NAME}}},
     }
     return schema
 

@@ -1,0 +1,64 @@
+"""Fields without effect are named, and only those."""
+
+from typing import Any
+
+import pytest
+
+from sunfleet_api.inactive import INACTIVE, inactive_fields
+from sunfleet_api.shared_decoder import SharedDecoderSpec
+from sunfleet_api.sun_model import SunModelSpec
+
+DECODER: dict[str, Any] = {"model": {"uri": "pvc://w"}}
+MODEL: dict[str, Any] = {"decoderRef": {"name": "d"}, "prefill": {"weights": {"uri": "pvc://w"}}}
+POOLED = {"adapter": {"uri": "pvc://a", "poolRef": {"name": "p"}}}
+GIVEN_DECODER: dict[str, dict[str, Any]] = {
+    "autoscaling": {"autoscaling": {"maxReplicas": 2}},
+    "gpuBudget": {"gpuBudget": [{"resourceName": "nvidia.com/gpu", "limit": 1}]},
+    "profileRefs": {"profileRefs": [{"name": "p"}]},
+    "quantization": {"quantization": {"scheme": "W4A16", "outputUri": "pvc://q"}},
+    "rollout.engineUpgrade": {"rollout": {"engineUpgrade": "Automatic"}},
+    "rollout.profileUpdates": {"rollout": {"profileUpdates": "Automatic"}},
+}
+GIVEN_MODEL: dict[str, dict[str, Any]] = {
+    "autoscaling": {"autoscaling": {"maxReplicas": 2}},
+    "canary": {"canary": {"decoderRef": {"name": "d"}}},
+    "prefill.adapter.poolRef": {"prefill": POOLED},
+    "profileRefs": {"profileRefs": [{"name": "p"}]},
+    "rollout.engineUpgrade": {"rollout": {"engineUpgrade": "Automatic"}},
+    "rollout.profileUpdates": {"rollout": {"profileUpdates": "Automatic"}},
+    "traffic.weight": {"traffic": {"weight": 2}},
+    "verification": {"verification": {}},
+}
+
+
+@pytest.mark.parametrize("path", INACTIVE["SharedDecoder"])
+def test_a_decoders_field_without_effect_is_named(path: str) -> None:
+    spec = SharedDecoderSpec.model_validate(DECODER | GIVEN_DECODER[path])
+    assert inactive_fields(spec) == (f"spec.{path}",)
+
+
+@pytest.mark.parametrize("path", INACTIVE["SunModel"])
+def test_a_models_field_without_effect_is_named(path: str) -> None:
+    spec = SunModelSpec.model_validate(MODEL | GIVEN_MODEL[path])
+    assert inactive_fields(spec) == (f"spec.{path}",)
+
+
+def test_several_are_named_in_order() -> None:
+    spec = SunModelSpec.model_validate(MODEL | GIVEN_MODEL["verification"] | GIVEN_MODEL["autoscaling"])
+    assert inactive_fields(spec) == ("spec.autoscaling", "spec.verification")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"replicas": 3, "paused": True},
+        {"autoscaling": {"mode": "External", "maxReplicas": 3}},
+        {"rollout": {"maxSurge": 0, "maxUnavailable": 1, "engineUpgrade": "Manual", "profileUpdates": "Manual"}},
+        {"verification": {"policy": "Off"}},
+        {"traffic": {"weight": 1, "maxInFlight": 3}},
+        {"prefill": {"adapter": {"uri": "pvc://a"}}},
+    ],
+)
+def test_what_acts_or_asks_for_what_happens_anyway_is_not_named(given: dict[str, Any]) -> None:
+    assert inactive_fields(SunModelSpec.model_validate(MODEL | given)) == ()
