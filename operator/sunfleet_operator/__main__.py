@@ -1,0 +1,5 @@
+"""``python -m sunfleet_operator``."""
+
+from sunfleet_operator.main import main
+
+main()

@@ -1,0 +1,94 @@
+"""Carries a plan out. The order of the plan is kept, so that stopping between any two writes leaves something that
+converges."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from sunfleet_api import names
+from sunfleet_operator import metrics
+from sunfleet_operator.cluster import ClusterError
+from sunfleet_operator.plan.actions import Apply, Delete, Event, Plan, Scale, Write
+from sunfleet_operator.types import Json, Manifest, Ref, is_terminating, metadata
+
+_log = logging.getLogger(__name__)
+
+
+class Writer(Protocol):
+    """The writing half of :class:`~sunfleet_operator.cluster.Cluster`."""
+
+    async def apply(self, manifest: Manifest, manager: str, *, subresource: str = "") -> Json: ...
+    async def create(self, manifest: Manifest) -> Json: ...
+    async def delete(self, ref: Ref) -> None: ...
+    async def set_finalizers(self, kind: str, live: Json, finalizers: Sequence[str], manager: str) -> Json: ...
+
+
+async def carry_out(writer: Writer, live: Json, plan: Plan, now: datetime) -> None:
+    """Write everything in ``plan`` for the object ``live``. The first failure ends it; the key is then tried again."""
+    if plan.finalizer is True and not is_terminating(live):
+        await _set_finalizer(writer, live, present=True)
+    await _write(writer, plan.before)
+    if plan.status is not None:
+        await writer.apply(plan.status, names.STATUS_FIELD_MANAGER, subresource="status")
+        metrics.WRITES.labels(live["kind"], "status").inc()
+    await _write(writer, plan.after)
+    for event in plan.events:
+        await _tell(writer, live, event, now)
+    if plan.finalizer is False:
+        await _set_finalizer(writer, live, present=False)
+
+
+async def _write(writer: Writer, writes: Iterable[Write]) -> None:
+    for write in writes:
+        match write:
+            case Apply(manifest):
+                await writer.apply(manifest, names.FIELD_MANAGER)
+                metrics.WRITES.labels(manifest["kind"], "apply").inc()
+            case Scale(manifest):
+                await writer.apply(manifest, names.SCALE_FIELD_MANAGER)
+                metrics.WRITES.labels(manifest["kind"], "scale").inc()
+            case Delete(ref):
+                await writer.delete(ref)
+                metrics.WRITES.labels(ref.kind, "delete").inc()
+
+
+async def _set_finalizer(writer: Writer, live: Json, *, present: bool) -> None:
+    others = [name for name in metadata(live).get("finalizers") or () if name != names.FINALIZER]
+    wanted = [*others, names.FINALIZER] if present else others
+    await writer.set_finalizers(live["kind"], live, wanted, names.FIELD_MANAGER)
+    metrics.WRITES.labels(live["kind"], "finalizer").inc()
+
+
+async def _tell(writer: Writer, live: Json, event: Event, now: datetime) -> None:
+    """Best effort: an Event that cannot be written must not stop the work that it is about."""
+    meta, stamp = metadata(live), now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    unique = hashlib.sha256(f"{meta['uid']}{event}{now.timestamp()}".encode()).hexdigest()[:16]
+    manifest: Manifest = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{meta['name']}.{unique}", "namespace": meta["namespace"]},
+        "involvedObject": {
+            "apiVersion": names.API_VERSION,
+            "kind": live["kind"],
+            "name": meta["name"],
+            "namespace": meta["namespace"],
+            "uid": meta["uid"],
+            "resourceVersion": meta.get("resourceVersion", ""),
+        },
+        "type": event.kind,
+        "reason": event.reason,
+        "message": event.message,
+        "source": {"component": names.FIELD_MANAGER},
+        "reportingComponent": names.FIELD_MANAGER,
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+    }
+    try:
+        await writer.create(manifest)
+    except ClusterError as error:
+        _log.warning("event %s of %s not written: %s", event.reason, meta["name"], error)

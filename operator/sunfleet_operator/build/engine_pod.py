@@ -1,0 +1,128 @@
+"""The pod template of an engine, of either role. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sunfleet_api import names
+from sunfleet_api.worker import ENV_PREFIX, WorkerSettings
+from sunfleet_operator.build.merge import merge
+from sunfleet_operator.build.security import CONTAINER_SECURITY, POD_SECURITY
+from sunfleet_operator.build.weights import Fetcher, Placement, Weights, place
+from sunfleet_operator.types import Json, Manifest
+
+GPU = "nvidia.com/gpu"
+# After preStop and drain: closing connections, releasing KV, writing the last metrics.
+GRACE_MARGIN_SECONDS = 30
+_PROBE_PERIOD_SECONDS = 5
+
+
+@dataclass(frozen=True)
+class EnginePod:
+    """Everything that one revision's pods depend on."""
+
+    image: str
+    pull_policy: str
+    settings: WorkerSettings
+    weights: Sequence[Weights]
+    fetcher: Fetcher
+    labels: Mapping[str, str]
+    start_deadline_seconds: int  # how long an engine may take from start to healthy
+    overlay: Mapping[str, Any] = field(default_factory=dict)  # spec.template
+
+
+def template(pod: EnginePod) -> Manifest:
+    """``spec.template`` of a Deployment, with the user's overlay; labels and the missing token are not negotiable."""
+    placements = [place(weights, pod.fetcher) for weights in pod.weights]
+    built: Manifest = {"metadata": {"labels": {}, "annotations": {}}, "spec": _spec(pod, placements)}
+    merged = merge(built, pod.overlay)
+    merged["metadata"]["labels"] = {**(merged["metadata"].get("labels") or {}), **pod.labels}
+    merged["spec"]["automountServiceAccountToken"] = False
+    return merged
+
+
+def _spec(pod: EnginePod, placements: Sequence[Placement]) -> Manifest:
+    init = [placement.init_container for placement in placements if placement.init_container]
+    return {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": POD_SECURITY,
+        "terminationGracePeriodSeconds": grace_period(pod.settings.drain_timeout_seconds),
+        **({"initContainers": init} if init else {}),
+        "containers": [_engine(pod, placements)],
+        "volumes": [
+            *(placement.volume for placement in placements),
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "shm", "emptyDir": {"medium": "Memory"}},
+        ],
+    }
+
+
+def grace_period(drain_timeout_seconds: int) -> int:
+    """Seconds from deletion to SIGKILL: preStop, then the drain, then a margin."""
+    return names.PRE_STOP_SECONDS + drain_timeout_seconds + GRACE_MARGIN_SECONDS
+
+
+def _engine(pod: EnginePod, placements: Sequence[Placement]) -> Manifest:
+    return {
+        "name": names.ENGINE_CONTAINER,
+        "image": pod.image,
+        **({"imagePullPolicy": pod.pull_policy} if pod.pull_policy else {}),
+        "env": _env(pod.settings),
+        "ports": [
+            {"name": "http", "containerPort": names.ENGINE_PORT, "protocol": "TCP"},
+            {"name": "kv-side", "containerPort": names.SIDE_CHANNEL_PORT, "protocol": "TCP"},
+        ],
+        "securityContext": CONTAINER_SECURITY,
+        **({} if _sets_resources(pod.overlay) else {"resources": default_resources(pod.settings.tensor_parallel_size)}),
+        **_probes(pod.start_deadline_seconds),
+        # Endpoints and routers need a moment to learn that the pod goes; until then it still answers.
+        "lifecycle": {"preStop": {"sleep": {"seconds": names.PRE_STOP_SECONDS}}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            *(placement.mount for placement in placements),
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a path in the pod, on a volume of its own
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
+        ],
+    }
+
+
+def default_resources(tensor_parallel_size: int) -> Manifest:
+    """One GPU per tensor-parallel rank. The requests keep an engine from being the first to starve or to be evicted."""
+    gpus = str(tensor_parallel_size)
+    return {"requests": {"cpu": "1", "memory": "4Gi", GPU: gpus}, "limits": {GPU: gpus}}
+
+
+def _sets_resources(overlay: Json) -> bool:
+    containers = (overlay.get("spec") or {}).get("containers") or ()
+    return any(c.get("name") == names.ENGINE_CONTAINER and "resources" in c for c in containers)
+
+
+def _env(settings: WorkerSettings) -> list[Manifest]:
+    """Sorted, so that equal settings always make an equal template."""
+    given = [{"name": key, "value": value} for key, value in sorted(settings.to_env().items())]
+    return [
+        *given,
+        {"name": f"{ENV_PREFIX}POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": f"{ENV_PREFIX}POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]
+
+
+def _probes(start_deadline_seconds: int) -> Manifest:
+    """Alive is ``/health``; ready also means not draining. Liveness is slow to judge, since a restart costs minutes
+    of loading."""
+    health = {"httpGet": {"path": "/health", "port": "http"}}
+    ready = {"httpGet": {"path": "/sunfleet/readyz", "port": "http"}}
+    period = _PROBE_PERIOD_SECONDS
+    return {
+        "startupProbe": {
+            **health,
+            "periodSeconds": period,
+            "timeoutSeconds": 5,
+            "failureThreshold": max(1, -(-start_deadline_seconds // period)),
+        },
+        "livenessProbe": {**health, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6},
+        "readinessProbe": {**ready, "periodSeconds": period, "timeoutSeconds": 5, "failureThreshold": 2},
+    }

@@ -1,0 +1,116 @@
+"""Names, labels and selectors of children. Every name fits 63 characters for the longest owner
+(``MAX_OBJECT_NAME``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sunfleet_api import names
+from sunfleet_api.digests import KVFingerprint
+from sunfleet_api.fingerprint import revision_hash
+from sunfleet_operator.types import DECODER, Json, Key, Manifest
+
+SPEC_HASH = f"{names.GROUP}/spec-hash"
+
+
+def role(kind: str) -> str:
+    """The role of the engine pods of an object of this kind."""
+    return names.ROLE_DECODE if kind == DECODER else names.ROLE_PREFILL
+
+
+def owner_label(kind: str) -> str:
+    """The label that names the owner on its children."""
+    return names.LABEL_DECODER if kind == DECODER else names.LABEL_MODEL
+
+
+def child_name(owner: Key, suffix: str) -> str:
+    return f"{owner.name}-{suffix}"
+
+
+def pool_name(owner: Key) -> str:
+    """Name of the Service and the PodDisruptionBudget: one each for all revisions."""
+    return child_name(owner, role(owner.kind))
+
+
+def resolver_name(owner: Key, source: str) -> str:
+    return child_name(owner, f"resolve-{source}")
+
+
+def weights_record_name(owner: Key, source: str) -> str:
+    return child_name(owner, f"weights-{source}")
+
+
+def owned_by(owner: Key) -> dict[str, str]:
+    """What every child of an object carries: the label query for its children."""
+    return {names.LABEL_MANAGED_BY: names.MANAGED_BY, owner_label(owner.kind): owner.name}
+
+
+def pool_selector(owner: Key) -> dict[str, str]:
+    """The engine pods of an object, of all revisions: ``status.selector``, Service, PodDisruptionBudget."""
+    return {owner_label(owner.kind): owner.name, names.LABEL_ROLE: role(owner.kind)}
+
+
+def revision_selector(owner: Key, revision: str) -> dict[str, str]:
+    return {**pool_selector(owner), names.LABEL_REVISION: revision}
+
+
+def selector_text(selector: Mapping[str, str]) -> str:
+    """``key=value,...`` in a fixed order, as /scale and routers want it."""
+    return ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
+
+
+def child_labels(owner: Key, component: str) -> dict[str, str]:
+    return {
+        **owned_by(owner),
+        names.LABEL_PART_OF: names.MANAGED_BY,
+        names.LABEL_NAME: f"sunfleet-{component}",
+        names.LABEL_INSTANCE: owner.name,
+        names.LABEL_COMPONENT: component,
+    }
+
+
+def owner_reference(owner: Json) -> Manifest:
+    """Makes the garbage collector delete the child with its owner; it blocks nobody's foreground deletion."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def child(api_version: str, kind: str, *, name: str, owner: Json, labels: Mapping[str, str], **rest: Any) -> Manifest:
+    """A manifest in the owner's namespace with owner reference and a hash of what it says.
+
+    The hash shows a removed field, which comparing with the live object alone cannot.
+    """
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": owner["metadata"]["namespace"],
+            "labels": dict(labels),
+            "annotations": {SPEC_HASH: revision_hash(kind, rest)},
+            "ownerReferences": [owner_reference(owner)],
+        },
+        **rest,
+    }
+
+
+def pod_labels(owner: Key, revision: str, kv: KVFingerprint, **more: str) -> dict[str, str]:
+    """Labels of an engine pod; routers pair pods whose KV fingerprints are equal."""
+    return {
+        **child_labels(owner, role(owner.kind)),
+        **revision_selector(owner, revision),
+        names.LABEL_KV_FINGERPRINT: kv_label(kv),
+        **more,
+    }
+
+
+def kv_label(kv: KVFingerprint) -> str:
+    """The first 32 hex digits of the digest: a label value holds at most 63 characters and no colon."""
+    return kv.digest.removeprefix("sha256:")[:32]

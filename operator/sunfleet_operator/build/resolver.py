@@ -1,0 +1,59 @@
+"""The Job that finds out what a weights URI is: revision, digest and what the KV fingerprint needs. Pure.
+
+Its one pod restarts for ever with kubelet's backoff, so a fixed Secret or a hub that is back needs no new Job; the
+reason of each failure is the pod's termination message.
+"""
+
+from __future__ import annotations
+
+from sunfleet_api import names
+from sunfleet_api.weights import parse_uri
+from sunfleet_operator.build import labels
+from sunfleet_operator.build.security import POD_SECURITY
+from sunfleet_operator.build.weights import MOUNTED_SCHEMES, Fetcher, Weights, claim_mount, claim_volume, container
+from sunfleet_operator.types import Json, Key, Manifest
+
+_FOREVER = 2**31 - 1
+
+
+def resolver_job(owner: Json, key: Key, source: str, weights: Weights, fetcher: Fetcher) -> Manifest:
+    """``source`` is the hash of what is resolved; it is part of the name and the revision label."""
+    mounted = parse_uri(weights.uri).scheme in MOUNTED_SCHEMES
+    uri = parse_uri(weights.uri)
+    own_labels = {
+        **labels.child_labels(key, names.ROLE_RESOLVER),
+        names.LABEL_ROLE: names.ROLE_RESOLVER,
+        names.LABEL_REVISION: source,
+    }
+    return labels.child(
+        "batch/v1",
+        "Job",
+        name=labels.resolver_name(key, source),
+        owner=owner,
+        labels=own_labels,
+        spec={
+            "backoffLimit": _FOREVER,
+            "template": {
+                "metadata": {"labels": own_labels},
+                "spec": {
+                    "restartPolicy": "OnFailure",
+                    "automountServiceAccountToken": False,
+                    "enableServiceLinks": False,
+                    "securityContext": POD_SECURITY,
+                    "containers": [
+                        container(
+                            names.ROLE_RESOLVER,
+                            fetcher,
+                            ["resolve", weights.uri, "--to", weights.path],
+                            weights.secret,
+                            [claim_mount(weights)] if mounted else [],
+                        )
+                    ],
+                    "volumes": [
+                        *([claim_volume(weights.volume, uri.location)] if mounted else []),
+                        {"name": "tmp", "emptyDir": {}},
+                    ],
+                },
+            },
+        },
+    )

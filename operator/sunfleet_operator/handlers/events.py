@@ -1,0 +1,38 @@
+"""Watch events. kopf's other handlers would write to users' objects; these write nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kopf
+
+from sunfleet_api import names
+from sunfleet_operator.process import Operator
+from sunfleet_operator.types import DECODER, MODEL
+
+_OURS = {names.LABEL_MANAGED_BY: names.MANAGED_BY}
+
+
+@kopf.on.event(names.GROUP, names.VERSION, "shareddecoders")
+async def decoder_event(memo: Operator, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
+    memo.seen(DECODER, dict(body), gone=type == "DELETED")
+
+
+@kopf.on.event(names.GROUP, names.VERSION, "sunmodels")
+async def model_event(memo: Operator, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002
+    memo.seen(MODEL, dict(body), gone=type == "DELETED")
+
+
+@kopf.on.event("apps", "v1", "deployments", labels=_OURS)
+async def deployment_event(memo: Operator, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002
+    memo.seen("Deployment", dict(body), gone=type == "DELETED")
+
+
+@kopf.on.event("batch", "v1", "jobs", labels=_OURS)
+async def job_event(memo: Operator, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002
+    memo.seen("Job", dict(body), gone=type == "DELETED")
+
+
+@kopf.on.event("", "v1", "pods", labels=_OURS)
+async def pod_event(memo: Operator, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002
+    memo.seen("Pod", dict(body), gone=type == "DELETED")

@@ -1,0 +1,152 @@
+"""Who refers to whom, from watch events: which keys to run again when something changes. Pure bookkeeping, no requests.
+
+It only *proposes*: a missed deletion leaves an entry behind until the next resync, so whoever uses it reads the
+objects again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from sunfleet_api import names
+from sunfleet_operator.observed import User
+from sunfleet_operator.types import (
+    DECODER,
+    MODEL,
+    Json,
+    Key,
+    is_terminating,
+    key_of,
+    labels_of,
+    metadata,
+    namespace_of,
+    spec_of,
+    status_of,
+)  # fmt: skip
+
+_DECODER_FACTS = ("updateRevision", "currentRevision", "decoderDigest", "kvFingerprint")
+
+
+def decoder_of(model: Json) -> Key:
+    """The decoder that a SunModel refers to."""
+    ref = spec_of(model).get("decoderRef") or {}
+    return Key(DECODER, ref.get("namespace") or namespace_of(model), str(ref.get("name", "")))
+
+
+def model_name(model: Json) -> str:
+    return str(spec_of(model).get("modelName") or metadata(model)["name"])
+
+
+def routed_decoders(model: Json) -> frozenset[Key]:
+    """Decoders in ``status.traffic``."""
+    pairs = (str(entry.get("decoder", "")).partition("/") for entry in status_of(model).get("traffic") or ())
+    return frozenset(Key(DECODER, namespace, name) for namespace, _, name in pairs)
+
+
+def decoders_of(model: Json) -> frozenset[Key]:
+    """Every decoder that a SunModel refers to or routes to."""
+    return routed_decoders(model) | {decoder_of(model)}
+
+
+class Index:
+    """SunModels by decoder and by model name, and the facts of decoders that their SunModels depend on."""
+
+    def __init__(self) -> None:
+        self._decoders: dict[Key, frozenset[Key]] = {}  # of each SunModel
+        self._names: dict[Key, str] = {}
+        self._users: defaultdict[Key, dict[Key, User]] = defaultdict(dict)  # by decoder
+        self._named: defaultdict[str, set[Key]] = defaultdict(set)
+        self._facts: dict[Key, object] = {}
+        self._serving: dict[tuple[str, str], object] = {}
+
+    def users(self, decoder: Key) -> tuple[User, ...]:
+        """SunModels that referred or routed to a decoder when last seen."""
+        known = self._users.get(decoder, {})
+        return tuple(known[key] for key in sorted(known))
+
+    def user_keys(self, decoder: Key) -> frozenset[Key]:
+        return frozenset(self._users.get(decoder, ()))
+
+    def rivals(self, key: Key, model: Json) -> frozenset[Key]:
+        """Other SunModels that had the same model name when last seen."""
+        return frozenset(self._named.get(model_name(model), set()) - {key})
+
+    def model_changed(self, live: Json, *, gone: bool) -> frozenset[Key]:
+        """Take in a SunModel; the other keys that this concerns: its decoders, old and new, and its rivals."""
+        key = key_of(MODEL, live)
+        before, name = self._decoders.get(key, frozenset()), self._names.get(key)
+        after = frozenset() if gone else decoders_of(live)
+        self._forget(key)
+        if not gone:
+            self._decoders[key], self._names[key] = after, model_name(live)
+            self._named[model_name(live)].add(key)
+            for decoder in after:
+                self._users[decoder][key] = User.of(decoder, live)
+        facts = None if gone else {decoder: self._users[decoder][key] for decoder in after}
+        changed = self._facts.get(key) != facts
+        self._facts[key] = facts
+        if gone:
+            self._facts.pop(key, None)
+        concerned = set(before | after) if changed else set()
+        if gone or is_terminating(live) or name is None:
+            concerned |= self._named.get(name or model_name(live), set()) - {key}
+        return frozenset(concerned)
+
+    def decoder_changed(self, live: Json, *, gone: bool) -> frozenset[Key]:
+        """Take in a SharedDecoder; its SunModels if anything changed that they depend on."""
+        key = key_of(DECODER, live)
+        facts = None if gone else _decoder_facts(live)
+        if self._facts.get(key) == facts:
+            return frozenset()
+        self._facts[key] = facts
+        return self.user_keys(key)
+
+    def decode_pods_changed(self, deployment: Json, *, gone: bool) -> frozenset[Key]:
+        """Take in a decode Deployment; the SunModels of its decoder when it starts or stops to serve."""
+        name = labels_of(deployment).get(names.LABEL_DECODER, "")
+        if labels_of(deployment).get(names.LABEL_ROLE) != names.ROLE_DECODE or not name:
+            return frozenset()
+        place = (namespace_of(deployment), str(metadata(deployment)["name"]))
+        serves = not gone and bool(status_of(deployment).get("availableReplicas"))
+        if self._serving.get(place, False) == serves:
+            return frozenset()
+        self._serving[place] = serves
+        if gone:
+            self._serving.pop(place, None)
+        return self.user_keys(Key(DECODER, namespace_of(deployment), name))
+
+    def rebuild(self, models: Iterable[Json], decoders: Iterable[Json]) -> None:
+        """Start over from complete lists: what is not in them is gone."""
+        self._decoders.clear()
+        self._names.clear()
+        self._users.clear()
+        self._named.clear()
+        self._facts.clear()
+        self._serving.clear()
+        for model in models:
+            self.model_changed(model, gone=False)
+        for decoder in decoders:
+            self.decoder_changed(decoder, gone=False)
+
+    def _forget(self, key: Key) -> None:
+        for decoder in self._decoders.pop(key, frozenset()):
+            self._users[decoder].pop(key, None)
+            if not self._users[decoder]:
+                del self._users[decoder]
+        name = self._names.pop(key, None)
+        if name is not None:
+            self._named[name].discard(key)
+            if not self._named[name]:
+                del self._named[name]
+
+
+def _decoder_facts(live: Json) -> object:
+    """What decides about attached SunModels: who may attach, what is published, whether it goes."""
+    status = status_of(live)
+    return (
+        spec_of(live).get("allowedModels"),
+        [status.get(field) for field in _DECODER_FACTS],
+        is_terminating(live),
+        metadata(live)["uid"],
+    )

@@ -1,0 +1,31 @@
+"""The operator's own metrics. Label values are bounded: kinds, verbs and status codes, never object names."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+RECONCILES = Counter(
+    "sunfleet_operator_reconciles_total", "Reconciles by kind and result (ok, error).", ["kind", "result"]
+)
+RECONCILE_SECONDS = Histogram(
+    "sunfleet_operator_reconcile_duration_seconds",
+    "Time from reading to the last write of one reconcile.",
+    ["kind"],
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+REQUESTS = Counter(
+    "sunfleet_operator_api_requests_total", "Requests to the API server by method and status code.", ["method", "code"]
+)
+WRITES = Counter(
+    "sunfleet_operator_writes_total", "Changes of live objects by kind of object and verb.", ["kind", "verb"]
+)
+WATCH_EVENTS = Counter("sunfleet_operator_watch_events_total", "Watch events that reached the operator.", ["kind"])
+LAST_WATCH_EVENT = Gauge(
+    "sunfleet_operator_last_watch_event_timestamp_seconds", "Unix time of the last watch event of any kind."
+)
+QUEUE_WAITING = Gauge("sunfleet_operator_queue_waiting", "Keys that wait for a worker.")
+QUEUE_RUNNING = Gauge("sunfleet_operator_queue_running", "Keys that a worker works on.")
+READY = Gauge(
+    "sunfleet_operator_objects_ready", "Objects by kind and status of their Ready condition.", ["kind", "status"]
+)
+LEADER = Gauge("sunfleet_operator_leader", "1 while this process holds the Lease, or needs none.")

@@ -1,0 +1,141 @@
+"""All reads of one reconcile, into one frozen value. Reads are live: a stale cache never decides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from sunfleet_api import names
+from sunfleet_operator.build import labels
+from sunfleet_operator.index import Index, decoder_of, decoders_of
+from sunfleet_operator.observed import Children, ObservedDecoder, ObservedModel, User
+from sunfleet_operator.types import DECODER, MODEL, Json, Key, is_terminating, labels_of, metadata, status_of
+
+
+class Reader(Protocol):
+    """The reading half of :class:`~sunfleet_operator.cluster.Cluster`."""
+
+    async def get(self, kind: str, namespace: str, name: str) -> Json | None: ...
+    async def list(
+        self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None
+    ) -> Sequence[Json]: ...
+    async def list_served(self, kind: str) -> Sequence[Json]: ...
+
+
+async def observe_decoder(reader: Reader, index: Index, key: Key) -> ObservedDecoder | None:
+    """``None`` when the object is gone."""
+    live = await reader.get(DECODER, key.namespace, key.name)
+    if live is None:
+        return None
+    children, users = await asyncio.gather(_children(reader, key, live), _users(reader, index, key, live))
+    terminating = is_terminating(live) and await _namespace_terminating(reader, key.namespace)
+    return ObservedDecoder(key, _with_kind(DECODER, live), children, users, terminating)
+
+
+async def observe_model(reader: Reader, index: Index, key: Key) -> ObservedModel | None:
+    """``None`` when the object is gone."""
+    live = await reader.get(MODEL, key.namespace, key.name)
+    if live is None:
+        return None
+    target = decoder_of(live)
+    decoder, children, rivals, space = await asyncio.gather(
+        reader.get(DECODER, target.namespace, target.name),
+        _children(reader, key, live),
+        _rivals(reader, index, key, live),
+        reader.get("Namespace", "", key.namespace) if target.namespace != key.namespace else _nothing(),
+    )
+    contract, deployments = await asyncio.gather(_contract(reader, decoder), _decode_deployments(reader, decoder))
+    return ObservedModel(
+        key,
+        _with_kind(MODEL, live),
+        children,
+        decoder and _with_kind(DECODER, decoder),
+        contract,
+        deployments,
+        rivals,
+        namespace_labels=labels_of(space) if space else {},
+    )
+
+
+async def _nothing() -> None:
+    return None
+
+
+def _with_kind(kind: str, live: Json) -> Json:
+    """A copy that names its kind; an object from a list does not."""
+    return {"apiVersion": names.API_VERSION, **live, "kind": kind}
+
+
+async def _children(reader: Reader, key: Key, owner: Json) -> Children:
+    """Objects that carry our labels *and* are controlled by this very owner: nothing is ever adopted."""
+    query, uid = labels.owned_by(key), str(metadata(owner)["uid"])
+    mine = {labels.owner_label(key.kind): key.name}
+    deployments, jobs, pods, records, service, budget = await asyncio.gather(
+        reader.list("Deployment", key.namespace, labels=query),
+        reader.list("Job", key.namespace, labels=query),
+        reader.list("Pod", key.namespace, labels=mine),
+        reader.list("ControllerRevision", key.namespace, labels=query),
+        reader.get("Service", key.namespace, labels.pool_name(key)),
+        reader.get("PodDisruptionBudget", key.namespace, labels.pool_name(key)),
+    )
+    return Children(
+        deployments=_owned(deployments, uid),
+        jobs=_owned(jobs, uid),
+        records=_owned(records, uid),
+        pods=tuple(pods),
+        service=service,
+        budget=budget,
+    )
+
+
+def _owned(found: Sequence[Json], uid: str) -> tuple[Json, ...]:
+    """Those that are going already do not count: deleting them again, or waiting for them, helps nobody."""
+    return tuple(item for item in found if controller_uid(item) == uid and not is_terminating(item))
+
+
+def controller_uid(live: Json) -> str:
+    """UID of the controlling owner, empty when there is none."""
+    references = metadata(live).get("ownerReferences") or ()
+    return next((str(reference["uid"]) for reference in references if reference.get("controller")), "")
+
+
+async def _users(reader: Reader, index: Index, key: Key, live: Json) -> tuple[User, ...]:
+    """From the index, which is as late as the watch; whether a decoder may be deleted is decided by the objects
+    themselves."""
+    if not is_terminating(live):
+        return index.users(key)
+    models = await reader.list_served(MODEL)
+    return tuple(User.of(key, model) for model in models if key in decoders_of(model))
+
+
+async def _namespace_terminating(reader: Reader, namespace: str) -> bool:
+    space = await reader.get("Namespace", "", namespace)
+    return space is None or is_terminating(space)
+
+
+async def _rivals(reader: Reader, index: Index, key: Key, live: Json) -> tuple[Json, ...]:
+    found = await asyncio.gather(
+        *(reader.get(MODEL, rival.namespace, rival.name) for rival in sorted(index.rivals(key, live)))
+    )
+    return tuple(rival for rival in found if rival is not None)
+
+
+async def _contract(reader: Reader, decoder: Json | None) -> Json | None:
+    """The record of the revision that the decoder publishes."""
+    revision = str(status_of(decoder).get("updateRevision") or "") if decoder else ""
+    if decoder is None or not revision:
+        return None
+    meta = metadata(decoder)
+    name = labels.child_name(Key(DECODER, meta["namespace"], meta["name"]), revision)
+    found = await reader.get("ControllerRevision", meta["namespace"], name)
+    return found if found is not None and controller_uid(found) == meta["uid"] else None
+
+
+async def _decode_deployments(reader: Reader, decoder: Json | None) -> tuple[Json, ...]:
+    if decoder is None:
+        return ()
+    meta = metadata(decoder)
+    key = Key(DECODER, meta["namespace"], meta["name"])
+    found = await reader.list("Deployment", key.namespace, labels=labels.pool_selector(key))
+    return _owned(found, str(meta["uid"]))

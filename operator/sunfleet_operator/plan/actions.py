@@ -1,0 +1,63 @@
+"""A plan: every write of one reconcile, as data, in the order in which it must happen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sunfleet_operator.types import Manifest, Ref
+
+
+@dataclass(frozen=True)
+class Apply:
+    """Server-side apply of one child by the operator's field manager."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Server-side apply of a Deployment's replica count by the scale field manager."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Deletion of one child, dependents in the background."""
+
+    ref: Ref
+
+
+Write: TypeAlias = Apply | Scale | Delete
+
+
+@dataclass(frozen=True)
+class Event:
+    """A Kubernetes Event on the object; ``kind`` is Normal or Warning."""
+
+    kind: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``before``, then the status, then ``after``, then the finalizer and events.
+
+    A pod that loses traffic is deleted in ``after``: routers must have been told first. ``finalizer`` is whether ours
+    must be there (``None``: leave it), and is set before everything else but removed after everything else.
+    ``requeue_after`` is in seconds.
+    """
+
+    before: tuple[Write, ...] = ()
+    status: Manifest | None = None
+    after: tuple[Write, ...] = ()
+    finalizer: bool | None = None
+    events: tuple[Event, ...] = ()
+    requeue_after: float | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to write: the object and the cluster agree."""
+        return not (self.before or self.after or self.events) and self.status is None and self.finalizer is None

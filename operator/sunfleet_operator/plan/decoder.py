@@ -1,0 +1,237 @@
+"""What to do about a SharedDecoder. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from pydantic import ValidationError
+
+from sunfleet_api.checkpoint import ADAPTER, CONTEXT_LIMIT
+from sunfleet_api.conditions import DECODER_ROLL_UP, ConditionType, Reason
+from sunfleet_api.digests import KVFingerprint
+from sunfleet_api.fingerprint import decoder_digest, fingerprint, revision_hash
+from sunfleet_api.inactive import inactive_fields
+from sunfleet_api.shared_decoder import DecoderModelStatus, SharedDecoder, SharedDecoderStatus
+from sunfleet_api.worker import ResolverReport
+from sunfleet_operator import records
+from sunfleet_operator.build import labels
+from sunfleet_operator.build.engine_pod import EnginePod, template
+from sunfleet_operator.build.weights import model_weights
+from sunfleet_operator.observed import Defaults, ObservedDecoder
+from sunfleet_operator.plan import conditions, deletion, pods, revisions, status, weights
+from sunfleet_operator.plan.actions import Plan
+from sunfleet_operator.plan.common import ignored, invalid, paused, worker_settings
+from sunfleet_operator.plan.conditions import Verdict
+from sunfleet_operator.plan.revisions import Fleet, Rolled
+from sunfleet_operator.records import DecoderRevision, Engine
+from sunfleet_operator.types import Json, revision_of, status_of
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """The parts of a plan that the status tells of."""
+
+    resolution: weights.Resolution
+    target: DecoderRevision | None
+    fleet: Fleet | None
+    rolled: Rolled | None
+
+
+def plan(observed: ObservedDecoder, defaults: Defaults, now: datetime) -> Plan:
+    """Resolve, publish the contract, keep the pool, tell about it; see the conditions for what is still missing."""
+    try:
+        decoder = SharedDecoder.parse(observed.live)
+    except ValidationError as error:
+        return invalid(observed.live, error, now)
+    fate = deletion.decide(observed)
+    if fate.release:
+        return Plan(finalizer=fate.finalizer)
+    outcome = _decide(observed, decoder, defaults, now)
+    verdicts = _verdicts(observed, decoder, outcome) + list(fate.verdicts)
+    zero = decoder.spec.replicas == 0
+    verdicts.append(conditions.ready(verdicts, DECODER_ROLL_UP, zero=zero))
+    rolled = outcome.rolled
+    held = decoder.spec.paused
+    pool = revisions.pool_writes(observed.live, observed.key, observed.children)
+    return Plan(
+        before=() if held else (*outcome.resolution.writes, *pool, *(rolled.before if rolled else ())),
+        status=status.write(observed.live, _fields(observed, outcome), verdicts, now),
+        after=() if held or rolled is None else rolled.after,
+        finalizer=fate.finalizer,
+        events=status.events(observed.live, verdicts),
+        requeue_after=outcome.resolution.requeue_after,
+    )
+
+
+def _decide(observed: ObservedDecoder, decoder: SharedDecoder, defaults: Defaults, now: datetime) -> _Outcome:
+    source = decoder.spec.model
+    secret = source.credentials_secret_ref.name if source.credentials_secret_ref else ""
+    resolution = weights.resolve(
+        observed.live,
+        observed.key,
+        observed.children,
+        source,
+        model_weights(source.uri, secret),
+        defaults.fetcher,
+        paused=decoder.spec.paused,
+        now=now,
+    )
+    report = resolution.report
+    if report is None or ADAPTER in report.config or not report.config:
+        return _Outcome(resolution, None, None, None)
+    target = _target(observed, decoder, report, secret, defaults)
+    usable = {revision_of(d): revisions.available(d) for d in observed.children.deployments}
+    fleet = Fleet(observed.live, observed.key, observed.children, target, _current(observed), usable)
+    want = decoder.spec.replicas
+    # A task is moved by its own new prefill pods; until then one pod that reads its KV has to stay, if there is room
+    # for two.
+    limits = revisions.limits(decoder.spec.rollout, want)
+    keep = 1 if _unmoved(observed, target) and want + limits.surge > 1 else 0
+    rolled = revisions.roll(fleet, want, decoder.spec.rollout, uri=source.uri, keep=keep)
+    return _Outcome(resolution, target, fleet, rolled)
+
+
+def _current(observed: ObservedDecoder) -> str:
+    return str(status_of(observed.live).get("currentRevision") or "")
+
+
+def _target(
+    observed: ObservedDecoder, decoder: SharedDecoder, report: ResolverReport, secret: str, defaults: Defaults
+) -> DecoderRevision:
+    """The revision that the spec asks for: the recorded one where it was built before."""
+    spec = decoder.spec
+    engine = _engine(observed, decoder, report, defaults)
+    revision = revision_hash(
+        "decoder",
+        {
+            "engine": engine.model_dump(mode="json"),
+            "weights": [report.resolved_uri, report.digest, secret],
+            "template": spec.template.given(),
+            "drain": spec.rollout.drain_timeout_seconds,
+            "deadline": spec.rollout.progress_deadline_seconds,
+        },
+    )
+    known = _records(observed)
+    found = next((record for record in known if record.revision == revision), None)
+    if found is not None:
+        return found
+    kv = fingerprint(report.config, report.tokenizer_hash, engine.contract())
+    pod = EnginePod(
+        image=engine.image,
+        pull_policy=defaults.pull_policy,
+        fetcher=defaults.fetcher,
+        settings=worker_settings("decode", engine, kv, spec.rollout.drain_timeout_seconds),
+        weights=[model_weights(report.resolved_uri, secret)],
+        labels=labels.pod_labels(observed.key, revision, kv),
+        start_deadline_seconds=spec.rollout.progress_deadline_seconds,
+        overlay=spec.template.to_wire(),
+    )
+    return DecoderRevision(
+        revision=revision,
+        engine=engine,
+        report=report,
+        secret=secret,
+        decoder_digest=decoder_digest(report.digest),
+        kv_fingerprint=kv,
+        template=template(pod),
+    )
+
+
+def _records(observed: ObservedDecoder) -> list[DecoderRevision]:
+    return records.newest(observed.children.records, DecoderRevision)
+
+
+def _engine(observed: ObservedDecoder, decoder: SharedDecoder, report: ResolverReport, defaults: Defaults) -> Engine:
+    """Without ``engine.image`` the present revision's image stays, so that a new operator rolls no pool."""
+    spec = decoder.spec.engine
+    known = _records(observed)
+    wanted = status_of(observed.live).get("updateRevision")
+    present = next((r for r in known if r.revision == wanted), known[0] if known else None)
+    return Engine(
+        image=spec.image or (present.engine.image if present else defaults.engine_image),
+        dtype=spec.dtype,
+        kv_cache_dtype=spec.kv_cache_dtype,
+        block_size=spec.block_size,
+        max_model_len=spec.context_length(report.config.get(CONTEXT_LIMIT)),
+        tensor_parallel_size=spec.tensor_parallel_size,
+        extra_args=tuple(sorted(spec.extra_args, key=lambda argument: argument.name)),
+    )
+
+
+def _unmoved(observed: ObservedDecoder, target: DecoderRevision) -> list[str]:
+    """Tasks (namespace/name) that have traffic and still make KV of another format than the target reads."""
+    digest = target.kv_fingerprint.digest
+    return [user.name for user in observed.users if user.has_traffic and user.kv_digest != digest]
+
+
+def _verdicts(observed: ObservedDecoder, decoder: SharedDecoder, outcome: _Outcome) -> list[Verdict]:
+    verdicts = [Verdict(ConditionType.ACCEPTED, "True", Reason.ACCEPTED), outcome.resolution.verdict]
+    verdicts.append(_contract_verdict(outcome))
+    verdicts.append(_available(observed, decoder, outcome))
+    if outcome.fleet is not None and outcome.rolled is not None:
+        verdicts.append(_progress(observed, decoder, outcome.fleet, outcome.rolled))
+    verdicts += ignored(inactive_fields(decoder.spec)) + paused(spec_paused=decoder.spec.paused)
+    return verdicts
+
+
+def _progress(observed: ObservedDecoder, decoder: SharedDecoder, fleet: Fleet, rolled: Rolled) -> Verdict:
+    verdict = revisions.progress(fleet, rolled, decoder.spec.replicas)
+    target = fleet.target
+    waiting = _unmoved(observed, target) if isinstance(target, DecoderRevision) and not rolled.done else []
+    if not waiting:
+        return verdict
+    message = f"{verdict.message}; tasks that have not moved to the new KV format: {deletion.listed(waiting)}"
+    return Verdict(verdict.type, verdict.status, verdict.reason, message)
+
+
+def _contract_verdict(outcome: _Outcome) -> Verdict:
+    type_ = ConditionType.KV_CONTRACT_KNOWN
+    if outcome.target is not None:
+        return Verdict(type_, "True", Reason.KV_CONTRACT_KNOWN, outcome.target.kv_fingerprint.digest)
+    report = outcome.resolution.report
+    if report is None:
+        return Verdict(type_, "Unknown", Reason.PENDING, "waits for WeightsReady")
+    what = "is a LoRA adapter, not a checkpoint" if ADAPTER in report.config else "has no readable config.json"
+    return Verdict(type_, "False", Reason.KV_CONTRACT_UNKNOWN, f"{report.resolved_uri} {what}")
+
+
+def _available(observed: ObservedDecoder, decoder: SharedDecoder, outcome: _Outcome) -> Verdict:
+    """Enough decode pods of any revision."""
+    type_ = ConditionType.AVAILABLE
+    if outcome.fleet is None:
+        return Verdict(type_, "Unknown", Reason.PENDING, "waits for KVContractKnown")
+    want = decoder.spec.replicas
+    have = sum(outcome.fleet.usable.values())
+    least = want - revisions.limits(decoder.spec.rollout, want).unavailable
+    if have >= max(least, min(want, 1)):
+        return Verdict(type_, "True", Reason.MINIMUM_REPLICAS_AVAILABLE, f"{have} of {want} decode pods are available")
+    return _missing(type_, f"{have} of {want} decode pods are available", observed.children.pods)
+
+
+def _missing(type_: ConditionType, text: str, all_pods: Sequence[Json]) -> Verdict:
+    why = pods.problem(pod for pod in all_pods if revisions.is_engine(pod))
+    if why is not None:
+        return Verdict(type_, "False", why[0], f"{text}; {why[1]}")
+    return Verdict(type_, "False", Reason.MINIMUM_REPLICAS_UNAVAILABLE, text)
+
+
+def _fields(observed: ObservedDecoder, outcome: _Outcome) -> dict[str, object]:
+    """The status without its conditions and generation."""
+    report, target, fleet = outcome.resolution.report, outcome.target, outcome.fleet
+    made = SharedDecoderStatus(
+        selector=labels.selector_text(labels.pool_selector(observed.key)),
+        model=DecoderModelStatus(resolved_uri=report.resolved_uri, digest=report.digest)
+        if report
+        else DecoderModelStatus(),
+        decoder_digest=target.decoder_digest if target else "",
+        kv_fingerprint=target.kv_fingerprint if target else KVFingerprint(),
+        update_revision=target.revision if target else "",
+        current_revision=revisions.current(fleet, outcome.rolled) if fleet and outcome.rolled else _current(observed),
+        attached_models=sum(user.refers for user in observed.users),
+        draining_replicas=revisions.draining(observed.children),
+    ).to_wire()
+    for computed in ("conditions", "observedGeneration"):
+        made.pop(computed)
+    return made | (revisions.counts(fleet) if fleet else {})

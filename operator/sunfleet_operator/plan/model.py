@@ -1,0 +1,283 @@
+"""What to do about a SunModel. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from pydantic import ValidationError
+
+from sunfleet_api import names
+from sunfleet_api.checkpoint import ADAPTER
+from sunfleet_api.conditions import MODEL_ROLL_UP, ConditionType, Reason
+from sunfleet_api.digests import KVFingerprint
+from sunfleet_api.fingerprint import revision_hash
+from sunfleet_api.inactive import inactive_fields
+from sunfleet_api.sun_model import PrefillModelStatus, SunModel, SunModelStatus
+from sunfleet_api.worker import ResolverReport
+from sunfleet_operator import records
+from sunfleet_operator.build import labels
+from sunfleet_operator.build.engine_pod import EnginePod, template
+from sunfleet_operator.build.weights import Weights, adapter_weights, model_weights
+from sunfleet_operator.observed import Defaults, ObservedModel
+from sunfleet_operator.plan import conditions, pods, revisions, status, task, traffic, weights
+from sunfleet_operator.plan.actions import Delete, Plan, Write
+from sunfleet_operator.plan.common import ignored, invalid, paused, worker_settings
+from sunfleet_operator.plan.conditions import Verdict
+from sunfleet_operator.plan.revisions import Fleet, Rolled
+from sunfleet_operator.records import DecoderRevision, ModelRevision
+from sunfleet_operator.types import Ref, is_terminating, revision_of, status_of
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """The parts of a plan that the status tells of. ``fleet`` is there when any revision is wanted."""
+
+    standing: task.Standing
+    resolution: weights.Resolution
+    verdicts: tuple[Verdict, ...]
+    fleet: Fleet | None
+    rolled: Rolled | None
+    known: tuple[ModelRevision, ...]
+
+
+def plan(observed: ObservedModel, defaults: Defaults, now: datetime) -> Plan:
+    """Resolve, check against the decoder, keep the prefill pods, publish traffic. Deletion is the garbage collector's
+    work."""
+    if is_terminating(observed.live):
+        return Plan()
+    try:
+        model = SunModel.parse(observed.live)
+    except ValidationError as error:
+        return invalid(observed.live, error, now)
+    outcome = _decide(observed, model, defaults, now)
+    verdicts = [*outcome.verdicts, *ignored(inactive_fields(model.spec)), *paused(spec_paused=model.spec.paused)]
+    verdicts.append(conditions.ready(verdicts, MODEL_ROLL_UP, zero=model.spec.replicas == 0))
+    before, after = _writes(observed, outcome)
+    held = model.spec.paused
+    return Plan(
+        before=() if held else before,
+        status=status.write(observed.live, _fields(observed, model, outcome), verdicts, now),
+        after=() if held else after,
+        events=status.events(observed.live, verdicts),
+        requeue_after=outcome.resolution.requeue_after,
+    )
+
+
+def _writes(observed: ObservedModel, outcome: _Outcome) -> tuple[tuple[Write, ...], tuple[Write, ...]]:
+    pool = revisions.pool_writes(observed.live, observed.key, observed.children)
+    if outcome.standing.refused:
+        return (), tuple(Delete(Ref.of("Deployment", live)) for live in observed.children.deployments)
+    before = (*outcome.resolution.writes, *pool, *(outcome.rolled.before if outcome.rolled else ()))
+    return before, outcome.rolled.after if outcome.rolled else ()
+
+
+def _decide(observed: ObservedModel, model: SunModel, defaults: Defaults, now: datetime) -> _Outcome:
+    known = records.newest(observed.children.records, ModelRevision)
+    serving = next((record for record in known if record.revision == _current(observed, known)), None)
+    here = "/".join(model.spec.decoder_ref.resolve(observed.key.namespace))
+    standing = task.standing(observed, model, elsewhere=serving is not None and serving.decoder != here)
+    source = model.spec.prefill.source
+    resolution = weights.resolve(
+        observed.live,
+        observed.key,
+        observed.children,
+        source,
+        _module(model, source.uri),
+        defaults.fetcher,
+        paused=model.spec.paused,
+        now=now,
+    )
+    contract, report = standing.contract, resolution.report
+    unreachable = task.unreachable_base(observed, model, contract) if contract else None
+    if unreachable is not None:
+        standing = replace(standing, verdicts=(standing.verdicts[0], unreachable))
+    fits = task.compatible(observed, model, contract, report)
+    target = None
+    if contract and report and fits.status == "True" and unreachable is None:
+        target = _target(observed, model, contract, report, defaults, known)
+        known = [target, *(record for record in known if record.revision != target.revision)]
+    fleet, rolled = _roll(observed, model, target, known, refused=standing.refused)
+    verdicts = (*standing.verdicts, resolution.verdict, fits, *_pod_verdicts(observed, model, contract, fleet, rolled))
+    return _Outcome(standing, resolution, verdicts, fleet, rolled, tuple(known))
+
+
+def _module(model: SunModel, uri: str) -> Weights:
+    """The task's own module as it stands in a pod."""
+    secret = model.spec.prefill.source.credentials_secret_ref
+    make = adapter_weights if model.spec.prefill.adapter else model_weights
+    return make(uri, secret.name if secret else "")
+
+
+def _target(
+    observed: ObservedModel,
+    model: SunModel,
+    contract: DecoderRevision,
+    report: ResolverReport,
+    defaults: Defaults,
+    known: list[ModelRevision],
+) -> ModelRevision:
+    """The revision that the spec asks for: the recorded one where it was built before."""
+    spec, module = model.spec, _module(model, report.resolved_uri)
+    decoder = "/".join(spec.decoder_ref.resolve(observed.key.namespace))
+    base = [contract.report.resolved_uri, contract.report.digest, contract.secret] if spec.prefill.adapter else []
+    revision = revision_hash(
+        "model",
+        {
+            "engine": contract.engine.model_dump(mode="json"),
+            "kv": contract.kv_fingerprint.digest,
+            "decoder": decoder,
+            "decoderDigest": contract.decoder_digest,
+            "module": [module.uri, module.path, module.secret, report.digest],
+            "base": base,
+            "template": spec.template.given(),
+            "drain": spec.rollout.drain_timeout_seconds,
+            "deadline": spec.rollout.progress_deadline_seconds,
+        },
+    )
+    found = next((record for record in known if record.revision == revision), None)
+    if found is not None:
+        return found
+    in_pod = [model_weights(contract.report.resolved_uri, contract.secret), module] if base else [module]
+    rank = (report.config.get(ADAPTER) or {}).get("rank")
+    adapter = {"adapter_path": names.ADAPTER_PATH, **({"max_lora_rank": rank} if rank else {})} if base else {}
+    kv = contract.kv_fingerprint
+    pod = EnginePod(
+        image=contract.engine.image,
+        pull_policy=defaults.pull_policy,
+        fetcher=defaults.fetcher,
+        weights=in_pod,
+        settings=worker_settings("prefill", contract.engine, kv, spec.rollout.drain_timeout_seconds, **adapter),
+        labels=labels.pod_labels(observed.key, revision, kv),
+        start_deadline_seconds=spec.rollout.progress_deadline_seconds,
+        overlay=spec.template.to_wire(),
+    )
+    return ModelRevision(
+        revision=revision,
+        decoder=decoder,
+        decoder_digest=contract.decoder_digest,
+        digest=report.digest,
+        kv_fingerprint=kv,
+        template=template(pod),
+    )
+
+
+def _current(observed: ObservedModel, known: list[ModelRevision]) -> str:
+    """The serving revision; one without a record cannot be described and does not count."""
+    name = str(status_of(observed.live).get("currentRevision") or "")
+    return name if any(record.revision == name for record in known) else ""
+
+
+def _roll(
+    observed: ObservedModel, model: SunModel, target: ModelRevision | None, known: list[ModelRevision], *, refused: bool
+) -> tuple[Fleet | None, Rolled | None]:
+    """Without a new revision (weights or decoder not ready, KV that does not fit) the serving one is kept as it is."""
+    current = _current(observed, known)
+    wanted = target or next((record for record in known if record.revision == current), None)
+    if wanted is None or refused:
+        return None, None
+    usable = _usable(observed, known, "/".join(model.spec.decoder_ref.resolve(observed.key.namespace)))
+    fleet = Fleet(observed.live, observed.key, observed.children, wanted, current, usable)
+    rolled = revisions.roll(fleet, model.spec.replicas, model.spec.rollout, uri=model.spec.prefill.source.uri)
+    return fleet, rolled
+
+
+def _usable(observed: ObservedModel, known: list[ModelRevision], here: str) -> Mapping[str, int]:
+    """Available prefill pods per revision, for those whose KV some decode pod can read now.
+
+    A revision that still names another decoder counts by itself: that decoder's pods are not observed, and it served
+    until now.
+    """
+    readable = decode_formats(observed)
+    by_revision = {record.revision: record for record in known}
+    usable: dict[str, int] = {}
+    for live in observed.children.deployments:
+        record = by_revision.get(revision_of(live))
+        if record is not None and (record.decoder != here or labels.kv_label(record.kv_fingerprint) in readable):
+            usable[record.revision] = revisions.available(live)
+    return usable
+
+
+def decode_formats(observed: ObservedModel) -> frozenset[str]:
+    """KV fingerprint labels of decode pods that are available now."""
+    return frozenset(
+        live["spec"]["template"]["metadata"]["labels"].get(names.LABEL_KV_FINGERPRINT, "")
+        for live in observed.decoder_deployments
+        if revisions.available(live)
+    )
+
+
+def _pod_verdicts(
+    observed: ObservedModel,
+    model: SunModel,
+    contract: DecoderRevision | None,
+    fleet: Fleet | None,
+    rolled: Rolled | None,
+) -> list[Verdict]:
+    verdicts = [_decoder_ready(observed, contract)]
+    if fleet is None or rolled is None:
+        verdicts.append(Verdict(ConditionType.PREFILL_READY, "Unknown", Reason.PENDING, "no revision to run yet"))
+        return verdicts
+    return [*verdicts, _prefill_ready(observed, model, fleet), revisions.progress(fleet, rolled, model.spec.replicas)]
+
+
+def _decoder_ready(observed: ObservedModel, contract: DecoderRevision | None) -> Verdict:
+    type_ = ConditionType.DECODER_READY
+    if contract is None:
+        return Verdict(type_, "Unknown", Reason.PENDING, "waits for the decoder's KV contract")
+    if labels.kv_label(contract.kv_fingerprint) in decode_formats(observed):
+        return Verdict(type_, "True", Reason.MINIMUM_REPLICAS_AVAILABLE, "")
+    return Verdict(
+        type_, "False", Reason.DECODER_NOT_READY, f"no decode pod of revision {contract.revision} is available"
+    )
+
+
+def _prefill_ready(observed: ObservedModel, model: SunModel, fleet: Fleet) -> Verdict:
+    """Enough prefill pods, of any revision, whether or not a decode pod is there for them."""
+    type_, want = ConditionType.PREFILL_READY, model.spec.replicas
+    if want == 0:
+        return Verdict(type_, "True", Reason.SCALED_TO_ZERO, "no replicas are wanted")
+    have = sum(revisions.available(live) for live in observed.children.deployments)
+    least = max(1, want - revisions.limits(model.spec.rollout, want).unavailable)
+    text = f"{have} of {want} prefill pods are available"
+    if have >= least:
+        return Verdict(type_, "True", Reason.MINIMUM_REPLICAS_AVAILABLE, text)
+    why = pods.problem(fleet.pods(fleet.target.revision))
+    if why is not None:
+        return Verdict(type_, "False", why[0], f"{text}; {why[1]}")
+    return Verdict(type_, "False", Reason.MINIMUM_REPLICAS_UNAVAILABLE, text)
+
+
+def _fields(observed: ObservedModel, model: SunModel, outcome: _Outcome) -> dict[str, object]:
+    """The status without its conditions and generation."""
+    report, fleet, rolled = outcome.resolution.report, outcome.fleet, outcome.rolled
+    known = list(outcome.known)
+    current = revisions.current(fleet, rolled) if fleet and rolled else _current(observed, known)
+    made = SunModelStatus(
+        selector=labels.selector_text(labels.pool_selector(observed.key)),
+        current_revision=current,
+        update_revision=fleet.target.revision if fleet else "",
+        model=PrefillModelStatus(
+            resolved_uri=report.resolved_uri, digest=report.digest, tuned_against=report.tuned_against
+        )
+        if report
+        else PrefillModelStatus(),
+        kv_fingerprint=next((r.kv_fingerprint for r in known if r.revision == current), KVFingerprint()),
+    ).to_wire()
+    for computed in ("conditions", "observedGeneration"):
+        made.pop(computed)
+    made["traffic"] = _traffic(observed, model, outcome, current)
+    return made | (revisions.counts(fleet) if fleet else {})
+
+
+def _traffic(observed: ObservedModel, model: SunModel, outcome: _Outcome, current: str) -> object:
+    """None while something that does not pass by itself forbids it; a pause freezes what is there."""
+    if model.spec.paused and not outcome.standing.no_traffic:
+        return list(status_of(observed.live).get("traffic") or ())
+    fleet = outcome.fleet
+    if fleet is None or outcome.standing.no_traffic:
+        return []
+    percent = traffic.shares(fleet.usable, current, fleet.target.revision)
+    uid = str(observed.live["metadata"]["uid"])
+    return [entry.to_wire() for entry in traffic.entries(observed.key, uid, percent, outcome.known)]

@@ -1,0 +1,216 @@
+"""The common part of both plans: Deployments of an owner's revisions, their roll-out, their records' history. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sunfleet_api import names
+from sunfleet_api.conditions import ConditionType, Reason
+from sunfleet_api.scaling import Rollout
+from sunfleet_operator import drift, records
+from sunfleet_operator.build import labels
+from sunfleet_operator.build.deployment import deployment, scale
+from sunfleet_operator.build.labels import SPEC_HASH
+from sunfleet_operator.build.pool import disruption_budget, service
+from sunfleet_operator.build.record import record
+from sunfleet_operator.observed import Children
+from sunfleet_operator.plan import pods, rollout
+from sunfleet_operator.plan.actions import Apply, Delete, Scale, Write
+from sunfleet_operator.plan.conditions import Verdict
+from sunfleet_operator.plan.weights import next_number
+from sunfleet_operator.records import DecoderRevision, ModelRevision, WeightsRecord
+from sunfleet_operator.types import Json, Key, Manifest, Ref, is_terminating, labels_of, revision_of, spec_of, status_of
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """All revisions of one owner that have a Deployment, and the one that is wanted."""
+
+    owner: Json
+    key: Key
+    children: Children
+    target: DecoderRevision | ModelRevision
+    current: str  # the revision that serves by itself; empty when none ever did
+    usable: Mapping[str, int]  # pods per revision that can serve
+
+    def deployment(self, revision: str) -> Json | None:
+        return next((d for d in self.children.deployments if revision_of(d) == revision), None)
+
+    def pods(self, revision: str) -> list[Json]:
+        return [pod for pod in self.children.pods if is_engine(pod) and revision_of(pod) == revision]
+
+    def side(self, revision: str) -> rollout.Side:
+        live = self.deployment(revision)
+        wanted = 0 if live is None else int(spec_of(live).get("replicas", 1))
+        return rollout.Side(revision, wanted, present=len(self.pods(revision)), usable=self.usable.get(revision, 0))
+
+    def others(self) -> list[rollout.Side]:
+        """Every live revision but the target: half-finished ones first, the current one goes last."""
+        found = {revision_of(d) for d in self.children.deployments} - {self.target.revision}
+        # Pods of a Deployment that is gone already may still hold GPUs.
+        found |= {revision_of(p) for p in self.children.pods if is_engine(p)} - {self.target.revision}
+        return [self.side(revision) for revision in sorted(found, key=lambda r: (r == self.current, r))]
+
+
+def is_engine(pod: Json) -> bool:
+    return labels_of(pod).get(names.LABEL_ROLE) in {names.ROLE_DECODE, names.ROLE_PREFILL}
+
+
+def available(live: Json) -> int:
+    """Available pods of a Deployment that it still wants. Its template never changes, so an old status is merely
+    late."""
+    return min(int(status_of(live).get("availableReplicas") or 0), int(spec_of(live).get("replicas", 1)))
+
+
+@dataclass(frozen=True)
+class Rolled:
+    """Writes of a roll-out step and whether it is the last one."""
+
+    before: tuple[Write, ...]
+    after: tuple[Write, ...]
+    done: bool
+    replicas: Mapping[str, int]
+
+
+def roll(fleet: Fleet, want: int, spec: Rollout, *, uri: str, keep: int = 0) -> Rolled:
+    """One step from what is there to ``want`` pods of the target revision. ``uri`` is the one whose record stays."""
+    target, others = fleet.side(fleet.target.revision), fleet.others()
+    counts = rollout.step(want, rollout.Limits.of(spec, want), target, others, keep=keep)
+    before = [*_record_writes(fleet), *_target_writes(fleet, counts[fleet.target.revision], spec)]
+    done = _done(fleet, want, target, others)
+    # Old revisions shrink or go only after routers have been told.
+    after: list[Write] = []
+    for live in fleet.children.deployments:
+        if revision_of(live) == fleet.target.revision:
+            continue
+        after += [Delete(Ref.of("Deployment", live))] if done else _scale_writes(fleet, live, counts[revision_of(live)])
+    if done:
+        after += _trim(fleet, spec.revision_history_limit, uri)
+    return Rolled(tuple(before), tuple(after), done, counts)
+
+
+def _done(fleet: Fleet, want: int, target: rollout.Side, others: Sequence[rollout.Side]) -> bool:
+    """Once a revision serves alone its roll-out is over, whatever becomes of its pods later."""
+    if fleet.deployment(target.revision) is None:
+        return False
+    alone = fleet.current == target.revision and not any(other.replicas for other in others)
+    return alone or rollout.finished(want, target, others)
+
+
+def _record_writes(fleet: Fleet) -> list[Write]:
+    name = labels.child_name(fleet.key, fleet.target.revision)
+    if any(item["metadata"]["name"] == name for item in fleet.children.records):
+        return []
+    number = next_number(fleet.children)
+    return [Apply(record(fleet.owner, fleet.key, name, fleet.target.data(), number=number))]
+
+
+def _target_writes(fleet: Fleet, replicas: int, spec: Rollout) -> list[Write]:
+    revision = fleet.target.revision
+    live = fleet.deployment(revision)
+    made = deployment(
+        fleet.owner,
+        fleet.key,
+        revision,
+        fleet.target.template,
+        progress_deadline_seconds=spec.progress_deadline_seconds,
+        create_with=replicas if live is None else None,
+    )
+    if live is None:
+        return [Apply(made), Scale(scale(fleet.key, revision, replicas))]
+    return [*_scale_writes(fleet, live, replicas), *changed(made, live)]
+
+
+def _scale_writes(fleet: Fleet, live: Json, replicas: int) -> list[Write]:
+    """Also when the number is right but not ours yet: a field that only the operator's manager owns would fall back
+    to 1 as soon as that manager stops naming it."""
+    same = spec_of(live).get("replicas") == replicas
+    if same and drift.owns(live, names.SCALE_FIELD_MANAGER, "spec", "replicas"):
+        return []
+    return [Scale(scale(fleet.key, revision_of(live), replicas))]
+
+
+def changed(manifest: Manifest, live: Json | None) -> list[Write]:
+    """The manifest to apply, or nothing when the live object says it already."""
+    if live is not None:
+        annotations = live["metadata"].get("annotations") or {}
+        same_hash = annotations.get(SPEC_HASH) == manifest["metadata"]["annotations"][SPEC_HASH]
+        if same_hash and drift.holds(manifest, live):
+            return []
+    return [Apply(manifest)]
+
+
+def pool_writes(owner: Json, key: Key, children: Children) -> list[Write]:
+    """Service and PodDisruptionBudget, when they are missing or differ."""
+    return [*changed(service(owner, key), children.service), *changed(disruption_budget(owner, key), children.budget)]
+
+
+def _trim(fleet: Fleet, limit: int, uri: str) -> list[Write]:
+    """Records beyond the history limit, of revisions and of resolved URIs; those in use stay."""
+    revisions: list[Json] = []
+    weights: list[Json] = []
+    for item in sorted(fleet.children.records, key=records.number, reverse=True):
+        parsed = records.parse(item)
+        if isinstance(parsed, WeightsRecord):
+            weights += [item] if parsed.uri != uri else []
+        elif item["metadata"]["name"] != labels.child_name(fleet.key, fleet.target.revision):
+            revisions.append(item)
+    return [Delete(Ref.of("ControllerRevision", item)) for item in (*revisions[limit:], *weights[limit:])]
+
+
+def progress(fleet: Fleet, rolled: Rolled, want: int) -> Verdict:
+    """The condition ``Progressing``: what a roll-out waits for, or that there is none."""
+    revision = fleet.target.revision
+    live = fleet.deployment(revision)
+    if rolled.done:
+        return Verdict(ConditionType.PROGRESSING, "False", Reason.ROLLOUT_COMPLETE, f"revision {revision}")
+    side, others = fleet.side(revision), fleet.others()
+    if live is not None and _deadline_passed(live):
+        why = pods.problem(fleet.pods(revision))
+        detail = f": {why[1]}" if why else ""
+        return Verdict(
+            ConditionType.PROGRESSING,
+            "False",
+            Reason.PROGRESS_DEADLINE_EXCEEDED,
+            f"revision {revision} made no progress within rollout.progressDeadlineSeconds{detail}",
+        )
+    text = f"revision {revision}: {side.usable} of {want} pods serve"
+    if others:
+        left = ", ".join(f"{o.revision} ({o.replicas} wanted, {o.present} present)" for o in others)
+        text += f"; still there: {left}"
+    if any(other.present for other in others) and not rolled.replicas[revision]:
+        text += "; maxSurge is 0, so the old revision stops first"
+    return Verdict(ConditionType.PROGRESSING, "True", Reason.ROLLING_OUT, text)
+
+
+def _deadline_passed(live: Json) -> bool:
+    return any(
+        c.get("type") == "Progressing" and c.get("reason") == "ProgressDeadlineExceeded"
+        for c in status_of(live).get("conditions") or ()
+    )
+
+
+def counts(fleet: Fleet) -> dict[str, Any]:
+    """``replicas``, ``readyReplicas`` and ``updatedReplicas`` of the status."""
+    statuses = [(revision_of(d), status_of(d)) for d in fleet.children.deployments]
+    return {
+        "replicas": sum(int(s.get("replicas") or 0) for _, s in statuses),
+        "readyReplicas": sum(int(s.get("readyReplicas") or 0) for _, s in statuses),
+        "updatedReplicas": sum(int(s.get("replicas") or 0) for r, s in statuses if r == fleet.target.revision),
+    }
+
+
+def draining(children: Children) -> int:
+    """Engine pods that finish their streams."""
+    return sum(1 for pod in children.pods if is_engine(pod) and is_terminating(pod))
+
+
+def current(fleet: Fleet, rolled: Rolled) -> str:
+    """The revision that serves by itself after this step."""
+    return fleet.target.revision if rolled.done else fleet.current
+
+
+def limits(spec: Rollout, want: int) -> rollout.Limits:
+    return rollout.Limits.of(spec, want)

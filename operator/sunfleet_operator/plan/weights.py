@@ -1,0 +1,171 @@
+"""From a weights URI to a record of what it is, through a resolver Job that runs once per URI. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from pydantic import ValidationError
+
+from sunfleet_api import names
+from sunfleet_api.conditions import ConditionType, Reason
+from sunfleet_api.fingerprint import revision_hash
+from sunfleet_api.weights import WeightsSource, parse_uri
+from sunfleet_api.worker import ResolverReport
+from sunfleet_operator import records
+from sunfleet_operator.build import labels
+from sunfleet_operator.build.record import record
+from sunfleet_operator.build.resolver import resolver_job
+from sunfleet_operator.build.weights import FETCHED_SCHEMES, MOUNTED_SCHEMES, Fetcher, Weights
+from sunfleet_operator.observed import Children
+from sunfleet_operator.plan import pods
+from sunfleet_operator.plan.actions import Apply, Delete, Write
+from sunfleet_operator.plan.conditions import Verdict
+from sunfleet_operator.records import WeightsRecord
+from sunfleet_operator.types import Json, Key, Ref, labels_of, name_of, revision_of, status_of
+
+_ASK_AGAIN_SECONDS = 60
+_TYPE = ConditionType.WEIGHTS_READY
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """What is known of a URI, the condition that says so, and the writes that lead further."""
+
+    report: ResolverReport | None
+    verdict: Verdict
+    writes: tuple[Write, ...] = ()
+    requeue_after: float | None = None
+
+
+def resolve(
+    owner: Json,
+    key: Key,
+    children: Children,
+    source: WeightsSource,
+    weights: Weights,
+    fetcher: Fetcher,
+    *,
+    paused: bool,
+    now: datetime,
+) -> Resolution:
+    """The recorded answer for ``source``; without one, the state of the Job that looks for it.
+
+    ``weights`` is ``source`` as it stands in a pod. While ``paused`` nothing is started.
+    """
+    known = next((r for r in records.newest(children.records, WeightsRecord) if r.uri == source.uri), None)
+    if known is not None:
+        done = tuple(Delete(Ref.of("Job", job)) for job in children.jobs)
+        return Resolution(known.report, _resolved(source, known.report), () if paused else done)
+    scheme = parse_uri(source.uri).scheme
+    if scheme not in (*MOUNTED_SCHEMES, *FETCHED_SCHEMES):
+        known_schemes = ", ".join(f"{s}://" for s in (*MOUNTED_SCHEMES, *FETCHED_SCHEMES))
+        return _failed(
+            Reason.UNSUPPORTED_SCHEME, f"{source.uri}: {scheme}:// is not supported yet; use {known_schemes}"
+        )
+    asked = revision_hash(
+        "resolver",
+        {"weights": [weights.uri, weights.secret, weights.path], "image": fetcher.image, "hub": fetcher.hf_endpoint},
+    )
+    job = next((job for job in children.jobs if revision_of(job) == asked), None)
+    stale = tuple(Delete(Ref.of("Job", other)) for other in children.jobs if other is not job)
+    if paused:
+        return _failed(Reason.PAUSED, f"{source.uri} is not resolved while spec.paused is true")
+    if job is None:
+        start = Apply(resolver_job(owner, key, asked, weights, fetcher))
+        return Resolution(None, _resolving(source, "resolver Job created"), (*stale, start))
+    outcome = _outcome(owner, key, children, source, job, now)
+    return replace(outcome, writes=(*stale, *outcome.writes))
+
+
+def _outcome(owner: Json, key: Key, children: Children, source: WeightsSource, job: Json, now: datetime) -> Resolution:
+    found = _report(_pods_of(job, children.pods))
+    if isinstance(found, ResolverReport) and found.digest:
+        name = labels.weights_record_name(key, revision_hash("weights", {"uri": source.uri}))
+        written = record(
+            owner, key, name, WeightsRecord(uri=source.uri, report=found).data(), number=next_number(children)
+        )
+        return Resolution(found, _resolved(source, found), (Apply(written),))
+    ended = _ended(job)
+    if ended is not None:
+        return _lost(source, job, found, left=_ASK_AGAIN_SECONDS - (now - ended).total_seconds())
+    failure = _failure(found) or pods.problem(_pods_of(job, children.pods))
+    if failure is not None:
+        return _failed(failure[0], f"{source.uri}: {failure[1]} (Job {name_of(job)} keeps trying)")
+    return Resolution(None, _resolving(source, f"Job {name_of(job)} runs"))
+
+
+def _lost(source: WeightsSource, job: Json, found: ResolverReport | str | None, *, left: float) -> Resolution:
+    """The Job ended and its answer is not there: the pod was removed, or the image is not ours. Ask again, but not at
+    once."""
+    reason, message = _failure(found) or (Reason.RESOLVE_FAILED, "the resolver Job ended without a report")
+    verdict = _failed(reason, f"{source.uri}: {message}").verdict
+    if left > 0:
+        return Resolution(None, verdict, requeue_after=left)
+    return Resolution(None, verdict, (Delete(Ref.of("Job", job)),))
+
+
+def next_number(children: Children) -> int:
+    return 1 + max((records.number(item) for item in children.records), default=0)
+
+
+def _pods_of(job: Json, all_pods: Sequence[Json]) -> list[Json]:
+    """Newest first."""
+    own = [
+        pod
+        for pod in all_pods
+        if labels_of(pod).get(names.LABEL_ROLE) == names.ROLE_RESOLVER and revision_of(pod) == revision_of(job)
+    ]
+    return sorted(own, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True)
+
+
+def _report(job_pods: Sequence[Json]) -> ResolverReport | str | None:
+    """The last thing that a resolver said: its report, other words, or nothing yet."""
+    for pod in job_pods:
+        for status in status_of(pod).get("containerStatuses") or ():
+            for state in (status.get("state") or {}, status.get("lastState") or {}):
+                ended = state.get("terminated")
+                if ended:
+                    return _parse(str(ended.get("message") or ""), pods.last_words(status))
+    return None
+
+
+def _parse(message: str, otherwise: str) -> ResolverReport | str:
+    try:
+        return ResolverReport.model_validate_json(message)
+    except ValidationError:
+        return otherwise
+
+
+def _failure(found: ResolverReport | str | None) -> tuple[str, str] | None:
+    if isinstance(found, ResolverReport):
+        return found.error_reason or Reason.RESOLVE_FAILED, found.error_message or "the resolver's report has no digest"
+    return (Reason.RESOLVE_FAILED, found) if found else None
+
+
+def _ended(job: Json) -> datetime | None:
+    for condition in status_of(job).get("conditions") or ():
+        if condition.get("type") in {"Complete", "Failed"} and condition.get("status") == "True":
+            return datetime.fromisoformat(str(condition["lastTransitionTime"]))
+    return None
+
+
+def _resolved(source: WeightsSource, report: ResolverReport) -> Verdict:
+    uri = parse_uri(source.uri)
+    if uri.scheme in FETCHED_SCHEMES and not uri.pinned:
+        return Verdict(
+            _TYPE,
+            "True",
+            Reason.FLOATING_REVISION,
+            f"{source.uri} was resolved once, to {report.resolved_uri}; name that revision to make the manifest say so",
+        )
+    return Verdict(_TYPE, "True", Reason.RESOLVED, report.digest)
+
+
+def _resolving(source: WeightsSource, message: str) -> Verdict:
+    return Verdict(_TYPE, "False", Reason.RESOLVING, f"{source.uri}: {message}")
+
+
+def _failed(reason: str, message: str) -> Resolution:
+    return Resolution(None, Verdict(_TYPE, "False", reason, message))

@@ -1,0 +1,102 @@
+"""The running operator: queue, workers, resync and the way from a watch event to keys."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+from sunfleet_api import names
+from sunfleet_operator import metrics
+from sunfleet_operator.build.weights import Fetcher
+from sunfleet_operator.cluster import Cluster, ClusterError
+from sunfleet_operator.health import Health
+from sunfleet_operator.index import Index
+from sunfleet_operator.observed import Defaults
+from sunfleet_operator.reconcile import Reconciler
+from sunfleet_operator.settings import Settings
+from sunfleet_operator.types import DECODER, MODEL, Json, Key, key_of, labels_of, namespace_of
+from sunfleet_operator.workqueue import WorkQueue
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Operator:
+    """Everything of one leading process; kopf's handlers get it as ``memo``."""
+
+    settings: Settings
+    cluster: Cluster
+    queue: WorkQueue[Key]
+    health: Health
+    index: Index = field(default_factory=Index)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def start(self) -> None:
+        """Learn who uses whom, queue everything, then let the workers go."""
+        await self._resync_until_it_works()
+        reconcile = Reconciler(self.cluster, self.index, defaults(self.settings))
+        for number in range(self.settings.workers):
+            self._tasks.append(asyncio.create_task(self.queue.work(reconcile), name=f"worker-{number}"))
+        self._tasks.append(asyncio.create_task(self._resync_for_ever(), name="resync"))
+
+    async def stop(self) -> None:
+        """Stop after the request in flight: every write is safe to be the last."""
+        self.queue.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def seen(self, kind: str, live: Json, *, gone: bool) -> None:
+        """A watch event: queue the object, or its owner, and whoever depends on it."""
+        metrics.WATCH_EVENTS.labels(kind).inc()
+        metrics.LAST_WATCH_EVENT.set_to_current_time()
+        self.health.saw_event()
+        for key in self._concerned(kind, live, gone=gone):
+            self.queue.add(key)
+
+    def _concerned(self, kind: str, live: Json, *, gone: bool) -> set[Key]:
+        if kind == MODEL:
+            return {key_of(MODEL, live), *self.index.model_changed(live, gone=gone)}
+        if kind == DECODER:
+            return {key_of(DECODER, live), *self.index.decoder_changed(live, gone=gone)}
+        keys = set() if (owner := owner_of(live)) is None else {owner}
+        return keys | self.index.decode_pods_changed(live, gone=gone) if kind == "Deployment" else keys
+
+    async def resync(self) -> None:
+        """Look at everything again."""
+        models, decoders = await asyncio.gather(self.cluster.list_served(MODEL), self.cluster.list_served(DECODER))
+        self.index.rebuild(models, decoders)
+        for live in decoders:
+            self.queue.add(key_of(DECODER, live))
+        for live in models:
+            self.queue.add(key_of(MODEL, live))
+
+    async def _resync_until_it_works(self) -> None:
+        delay = 1.0
+        while True:
+            try:
+                return await self.resync()
+            except ClusterError as error:
+                logger.warning("cannot list SharedDecoders and SunModels (are the CRDs installed?): %s", error)
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 30)
+
+    async def _resync_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.resync_seconds)
+            await self._resync_until_it_works()
+
+
+def owner_of(live: Json) -> Key | None:
+    """The SharedDecoder or SunModel that a child belongs to by its labels."""
+    found = labels_of(live)
+    for label, kind in ((names.LABEL_MODEL, MODEL), (names.LABEL_DECODER, DECODER)):
+        if label in found:
+            return Key(kind, namespace_of(live), found[label])
+    return None
+
+
+def defaults(settings: Settings) -> Defaults:
+    fetcher = Fetcher(settings.weights_image, settings.image_pull_policy, settings.hf_endpoint)
+    return Defaults(settings.engine_image, fetcher, settings.image_pull_policy)

@@ -1,0 +1,83 @@
+"""One reconcile: read, decide, write. The same for a new object, a changed one, a resync and a restart."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol
+
+from sunfleet_operator import apply, metrics
+from sunfleet_operator.apply import Writer
+from sunfleet_operator.index import Index
+from sunfleet_operator.observe import Reader, observe_decoder, observe_model
+from sunfleet_operator.observed import Defaults
+from sunfleet_operator.plan import decoder, model
+from sunfleet_operator.plan.actions import Plan
+from sunfleet_operator.types import DECODER, Json, Key
+
+logger = logging.getLogger(__name__)
+
+
+class Store(Reader, Writer, Protocol):
+    """Both halves of :class:`~sunfleet_operator.cluster.Cluster`."""
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Reconciler:
+    """Holds what every reconcile needs; has no state of its own."""
+
+    def __init__(
+        self, store: Store, index: Index, defaults: Defaults, *, now: Callable[[], datetime] = utc_now
+    ) -> None:
+        self._store, self._index, self._defaults, self._now = store, index, defaults, now
+
+    async def __call__(self, key: Key) -> float | None:
+        """Seconds after which the key is due again, or ``None``; :class:`ClusterError` when a request failed."""
+        started = time.monotonic()
+        try:
+            plan = await self._run(key)
+        except Exception:  # only counted here: the queue logs it and tries again
+            metrics.RECONCILES.labels(key.kind, "error").inc()
+            raise
+        metrics.RECONCILES.labels(key.kind, "ok").inc()
+        metrics.RECONCILE_SECONDS.labels(key.kind).observe(time.monotonic() - started)
+        return plan.requeue_after if plan else None
+
+    async def _run(self, key: Key) -> Plan | None:
+        found = await self.decide(key)
+        if found is None:
+            return None
+        live, plan = found
+        if not plan.empty:
+            logger.info("%s: %s", key, summary(plan))
+            await apply.carry_out(self._store, live, plan, self._now())
+        return plan
+
+    async def decide(self, key: Key) -> tuple[Json, Plan] | None:
+        """The live object and the plan for it; ``None`` when it is gone."""
+        if key.kind == DECODER:
+            pool = await observe_decoder(self._store, self._index, key)
+            return None if pool is None else (pool.live, decoder.plan(pool, self._defaults, self._now()))
+        task = await observe_model(self._store, self._index, key)
+        return None if task is None else (task.live, model.plan(task, self._defaults, self._now()))
+
+
+def summary(plan: Plan) -> str:
+    """What a plan does, for the log."""
+    parts = [f"{type(write).__name__.lower()} {_target(write)}" for write in (*plan.before, *plan.after)]
+    parts += ["status"] if plan.status is not None else []
+    parts += [] if plan.finalizer is None else [f"finalizer {'set' if plan.finalizer else 'removed'}"]
+    return ", ".join(parts) or "events"
+
+
+def _target(write: object) -> str:
+    ref = getattr(write, "ref", None)
+    if ref is not None:
+        return f"{ref.kind} {ref.name}"
+    manifest = getattr(write, "manifest", {})
+    return f"{manifest.get('kind')} {manifest.get('metadata', {}).get('name')}"

@@ -1,0 +1,114 @@
+"""What ControllerRevisions hold: the operator's only memory. Frozen, and tolerant of fields that a newer operator
+wrote.
+
+A *weights record* keeps what a URI was resolved to, so that a floating revision, a deleted Job or a lost status never
+changes weights by themselves. A *revision record* keeps everything that a revision's pods are, pod template included,
+so that a new operator, whose templates may look different, rolls no pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sunfleet_api.digests import KVFingerprint
+from sunfleet_api.engine import ExtraArg
+from sunfleet_api.fingerprint import EngineContract
+from sunfleet_api.worker import ResolverReport
+from sunfleet_operator.types import Json
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    def data(self) -> dict[str, Any]:
+        """For ``ControllerRevision.data``."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class WeightsRecord(_Record):
+    """The answer to "what is this URI?", asked once."""
+
+    record: Literal["weights"] = "weights"
+    uri: str
+    report: ResolverReport
+
+
+class Engine(_Record):
+    """Engine settings of a decode pool in effect; attached prefill pods run the same."""
+
+    image: str
+    dtype: str
+    kv_cache_dtype: str
+    block_size: int
+    max_model_len: int
+    tensor_parallel_size: int
+    extra_args: tuple[ExtraArg, ...] = ()
+
+    def contract(self) -> EngineContract:
+        return EngineContract(
+            dtype=self.dtype,
+            kv_cache_dtype=self.kv_cache_dtype,
+            block_size=self.block_size,
+            tensor_parallel_size=self.tensor_parallel_size,
+            engine=self.image,
+        )
+
+
+class DecoderRevision(_Record):
+    """One revision of a SharedDecoder: what its own pods are, and what attached SunModels build on."""
+
+    record: Literal["decoder"] = "decoder"
+    revision: str
+    engine: Engine
+    report: ResolverReport
+    secret: str = ""
+    decoder_digest: str
+    kv_fingerprint: KVFingerprint
+    template: dict[str, Any] = Field(default_factory=dict)
+
+
+class ModelRevision(_Record):
+    """One revision of a SunModel's prefill pods; enough to route to them without looking at anything else."""
+
+    record: Literal["model"] = "model"
+    revision: str
+    decoder: str  # namespace/name
+    decoder_digest: str
+    digest: str  # of the prefill module
+    kv_fingerprint: KVFingerprint
+    template: dict[str, Any] = Field(default_factory=dict)
+
+
+AnyRecord = WeightsRecord | DecoderRevision | ModelRevision
+_BY_WORD: dict[object, type[AnyRecord]] = {
+    "weights": WeightsRecord,
+    "decoder": DecoderRevision,
+    "model": ModelRevision,
+}
+R = TypeVar("R", WeightsRecord, DecoderRevision, ModelRevision)
+
+
+def parse(live: Json) -> AnyRecord | None:
+    """The record in a ControllerRevision; ``None`` when it is not one of ours or is damaged: then it is made again."""
+    data = live.get("data") or {}
+    model = _BY_WORD.get(data.get("record"))
+    if model is None:
+        return None
+    try:
+        return model.model_validate(data)
+    except ValidationError:
+        return None
+
+
+def number(live: Json) -> int:
+    """The position of a record in its owner's history."""
+    return int(live.get("revision") or 0)
+
+
+def newest(live: Iterable[Json], kind: type[R]) -> list[R]:
+    """All records of one type, newest first."""
+    found = [(number(item), record) for item in live if isinstance(record := parse(item), kind)]
+    return [record for _, record in sorted(found, key=lambda pair: -pair[0])]

@@ -1,0 +1,61 @@
+"""Settings of the operator process, read once at start-up from ``SUNFLEET_OPERATOR_*``."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from sunfleet_api import names
+
+
+class Settings(BaseSettings):
+    """One object per process. Durations are seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="SUNFLEET_OPERATOR_", frozen=True)
+
+    # Image of new engine pods whose SharedDecoder names none. Existing pools keep theirs, so an upgrade rolls no GPU
+    # pod.
+    engine_image: str = "sunfleet/worker:latest"
+    # Image of resolver Jobs and download init containers.
+    weights_image: str = "sunfleet/weights:latest"
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never", ""] = ""
+    # Hub that hf:// URIs are read from, when it is not the public one.
+    hf_endpoint: str = ""
+    # Namespaces whose objects are served, comma-separated; empty is all. Then Roles are enough instead of a
+    # ClusterRole.
+    namespaces: Annotated[tuple[str, ...], NoDecode] = ()
+
+    workers: int = Field(default=16, ge=1)
+    # Everything is looked at again this often: it repairs what a lost watch event left undone.
+    resync_seconds: float = Field(default=600, gt=0)
+    backoff_first_seconds: float = Field(default=0.5, gt=0)
+    backoff_max_seconds: float = Field(default=300, gt=0)
+    # A request that takes longer is given up and its object tried again with backoff.
+    request_timeout_seconds: float = Field(default=30, gt=0)
+
+    # Empty switches leader election off: only for one process run by hand.
+    leader_election_namespace: str = ""
+    lease_name: str = "sunfleet-operator"
+    lease_duration_seconds: float = Field(default=15, gt=0)
+    lease_renew_deadline_seconds: float = Field(default=10, gt=0)
+    lease_retry_seconds: float = Field(default=2, gt=0)
+    # The process id tells two processes on one machine apart; in a pod it is always 1, so a restarted container keeps
+    # its Lease.
+    identity: str = Field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
+
+    health_port: int = names.OPERATOR_HEALTH_PORT
+    metrics_port: int = names.METRICS_PORT
+    # /healthz fails when no worker finished anything for this long while keys wait.
+    stuck_after_seconds: float = Field(default=300, gt=0)
+
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_json: bool = False
+
+    @field_validator("namespaces", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value

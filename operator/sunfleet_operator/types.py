@@ -1,0 +1,88 @@
+"""Words that every module of the operator uses: JSON objects, keys of the work queue, references to live objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from sunfleet_api import names
+
+# A Kubernetes object as the API server sends it. It is read, never changed in place.
+Json: TypeAlias = Mapping[str, Any]
+# A manifest under construction.
+Manifest: TypeAlias = dict[str, Any]
+
+DECODER = "SharedDecoder"
+MODEL = "SunModel"
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """One object to reconcile; what it is now is read again each time."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A live object that may be deleted: only if it still has this ``uid``."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, kind: str, live: Json) -> Ref:
+        meta = live["metadata"]
+        return cls(kind, meta["namespace"], meta["name"], meta["uid"])
+
+
+def metadata(live: Json) -> Json:
+    """``metadata`` of an object."""
+    found: Json = live["metadata"]
+    return found
+
+
+def name_of(live: Json) -> str:
+    return str(metadata(live)["name"])
+
+
+def namespace_of(live: Json) -> str:
+    return str(metadata(live)["namespace"])
+
+
+def full_name(live: Json) -> str:
+    """``namespace/name``."""
+    return f"{namespace_of(live)}/{name_of(live)}"
+
+
+def labels_of(live: Json) -> Mapping[str, str]:
+    return metadata(live).get("labels") or {}
+
+
+def spec_of(live: Json) -> Json:
+    return live.get("spec") or {}
+
+
+def status_of(live: Json) -> Json:
+    return live.get("status") or {}
+
+
+def is_terminating(live: Json) -> bool:
+    return bool(metadata(live).get("deletionTimestamp"))
+
+
+def revision_of(live: Json) -> str:
+    """The revision label of a child, empty when it has none."""
+    return labels_of(live).get(names.LABEL_REVISION, "")
+
+
+def key_of(kind: str, live: Json) -> Key:
+    return Key(kind, namespace_of(live), name_of(live))
