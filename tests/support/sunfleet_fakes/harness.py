@@ -18,11 +18,55 @@ from sunfleet_fakes.engine.tokens import expected_text, expected_tokens, tokeniz
 _HOST = "127.0.0.1"
 _START_SECONDS = 20
 _STOP_SECONDS = 10
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever proxy this machine uses
 
-__all__ = ["FakeEngine", "expected_text", "expected_tokens", "tokenize"]
+__all__ = ["EngineControl", "FakeEngine", "expected_text", "expected_tokens", "tokenize"]
 
 
-class FakeEngine:
+class EngineControl:
+    """What a test says to a fake engine at :attr:`url` and asks of it."""
+
+    url: str
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def configure(self, **fields: Any) -> dict[str, Any]:
+        """Change these fields of its behaviour (see ``sunfleet_fakes.engine.behaviour``)."""
+        return cast("dict[str, Any]", self.request("PATCH", "/fake/config", fields))
+
+    def reset(self) -> None:
+        """As freshly started: no faults, no leases, no memory."""
+        self.request("POST", "/fake/reset")
+
+    def requests(self) -> list[dict[str, Any]]:
+        """The generation requests it has got, oldest first: path, headers, body, outcome, status, tokens, ..."""
+        return cast("list[dict[str, Any]]", self.request("GET", "/fake/requests"))
+
+    def metric(self, series: str) -> float:
+        """Value of the series whose name and labels start like this, for example ``vllm:num_requests_running``."""
+        text = str(self.request("GET", "/metrics"))
+        values = [float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(series)]
+        if not values:
+            raise KeyError(series)
+        return sum(values)
+
+    def prompt_tokens(self, source: str) -> float:
+        """``vllm:prompt_tokens_by_source_total`` of one source."""
+        text = str(self.request("GET", "/metrics"))
+        mark = f'source="{source}"}} '
+        return next(float(line.split(mark)[1]) for line in text.splitlines() if mark in line)
+
+    def request(self, method: str, path: str, body: object = None) -> Any:
+        """One plain request; JSON is decoded. Raises :class:`urllib.error.HTTPError`."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, {"content-type": "application/json"}, method=method)
+        with _DIRECT.open(request, timeout=10) as answer:
+            raw = answer.read()
+            return json.loads(raw) if answer.headers.get_content_type() == "application/json" else raw.decode()
+
+
+class FakeEngine(EngineControl):
     """One fake engine process. Use as a context manager, or call :meth:`start` and :meth:`stop`.
 
     ``settings`` are fields of :class:`sunfleet_api.worker.WorkerSettings`; ``behaviour`` is what it starts with. A port
@@ -35,16 +79,12 @@ class FakeEngine:
     ) -> None:  # fmt: skip
         self.role = role
         self.identity = identity
+        super().__init__(f"http://{_HOST}:{port}")
         self.port = port
         self.side_channel_port = side_channel_port
         self._behaviour = behaviour or {}
         self._settings = settings
         self._process: subprocess.Popen[str] | None = None
-
-    @property
-    def url(self) -> str:
-        """Base address of its HTTP API."""
-        return f"http://{_HOST}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -71,6 +111,7 @@ class FakeEngine:
             raise RuntimeError(f"the fake engine ended at once with {self._process.wait(_START_SECONDS)}")
         where = json.loads(line)
         self.port, self.side_channel_port = where["port"], where["side_channel_port"]
+        self.url = f"http://{_HOST}:{self.port}"
         self.identity = where["identity"]
         return self
 
@@ -102,43 +143,13 @@ class FakeEngine:
         if process.stdout is not None:
             process.stdout.close()
 
-    def configure(self, **fields: Any) -> dict[str, Any]:
-        """Change these fields of its behaviour (see ``sunfleet_fakes.engine.behaviour``)."""
-        return cast("dict[str, Any]", self.request("PATCH", "/fake/config", fields))
-
     def reset(self) -> None:
         """As freshly started, on the same ports: no faults, leases or memory. Started again if it died."""
         if self._process is None or self._process.poll() is not None:
             self.stop()
             self.start()
         else:
-            self.request("POST", "/fake/reset")
-
-    def requests(self) -> list[dict[str, Any]]:
-        """The generation requests it has got, oldest first: path, headers, body, outcome, status, tokens, ..."""
-        return cast("list[dict[str, Any]]", self.request("GET", "/fake/requests"))
-
-    def metric(self, series: str) -> float:
-        """Value of the series whose name and labels start like this, for example ``vllm:num_requests_running``."""
-        text = str(self.request("GET", "/metrics"))
-        values = [float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(series)]
-        if not values:
-            raise KeyError(series)
-        return sum(values)
-
-    def prompt_tokens(self, source: str) -> float:
-        """``vllm:prompt_tokens_by_source_total`` of one source."""
-        text = str(self.request("GET", "/metrics"))
-        mark = f'source="{source}"}} '
-        return next(float(line.split(mark)[1]) for line in text.splitlines() if mark in line)
-
-    def request(self, method: str, path: str, body: object = None) -> Any:
-        """One plain request; JSON is decoded. Raises :class:`urllib.error.HTTPError`."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"content-type": "application/json"}, method=method)
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            raw = answer.read()
-            return json.loads(raw) if answer.headers.get_content_type() == "application/json" else raw.decode()
+            super().reset()
 
     def __enter__(self) -> Self:
         return self.start()

@@ -20,6 +20,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     with FakeHub() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         monkeypatch.delenv("HF_TOKEN", raising=False)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
         yield server
 
 
