@@ -145,11 +145,11 @@ class FakeEngine(EngineControl):
 
     def reset(self) -> None:
         """As freshly started, on the same ports: no faults, leases or memory. Started again if it died."""
-        if self._process is None or self._process.poll() is not None:
+        try:
+            super().reset()
+        except OSError:  # it is dead or dying
             self.stop()
             self.start()
-        else:
-            super().reset()
 
     def __enter__(self) -> Self:
         return self.start()
