@@ -138,7 +138,7 @@ class Condition(ApiModel):
     message: str = Field(default="", max_length=32768)
     observed_generation: int | None = Field(default=None, ge=0)
     """Generation of the spec that this condition speaks of."""
-    last_transition_time: str = ""
+    last_transition_time: str = Field(default="", max_length=64)
     """When status last changed, RFC 3339 in UTC with seconds."""
 
 

@@ -88,8 +88,9 @@ def _resolved(raw: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
     """References and ``X | None`` followed; what stands beside them adds to the target, rules, or replaces it."""
     schema = dict(raw)
     if "anyOf" in schema:
-        choices = [choice for choice in schema.pop("anyOf") if choice.get("type") != "null"]
+        choices = [choice for choice in schema["anyOf"] if choice.get("type") != "null"]
         if len(choices) == 1:
+            del schema["anyOf"]
             schema = _merged(_resolved(choices[0], definitions), schema)
     if "$ref" in schema:
         target = definitions[schema.pop("$ref").removeprefix(_REF)]

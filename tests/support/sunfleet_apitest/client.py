@@ -75,7 +75,7 @@ class Api:
         return dict(decoded)
 
     def create(self, path: str, document: Mapping[str, Any], *, dry_run: bool = False, strict: bool = True) -> Document:
-        """POST; ``strict`` refuses unknown fields, else they are pruned. A dry run checks everything and stores nothing."""
+        """POST; ``strict`` refuses unknown fields, else they are pruned. A dry run checks all and stores nothing."""
         return self.request("POST", path, dict(document), query=_options(dry_run=dry_run, strict=strict))
 
     def replace(self, path: str, document: Mapping[str, Any], *, dry_run: bool = False) -> Document:

@@ -136,7 +136,7 @@ def test_worker_settings_survive_the_environment(monkeypatch: pytest.MonkeyPatch
     settings = WorkerSettings(role="decode", dtype="float32", extra_args=engine.extra_args, kv_fingerprint="ab")
     for name, value in settings.to_env().items():
         monkeypatch.setenv(name, value)
-    assert WorkerSettings() == settings  # type: ignore[call-arg]
+    assert WorkerSettings() == settings
 
 
 @pytest.mark.parametrize("kind", KINDS)
