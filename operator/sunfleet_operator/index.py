@@ -57,8 +57,9 @@ class Index:
         self._names: dict[Key, str] = {}
         self._users: defaultdict[Key, dict[Key, User]] = defaultdict(dict)  # by decoder
         self._named: defaultdict[str, set[Key]] = defaultdict(set)
-        self._facts: dict[Key, object] = {}
-        self._serving: dict[tuple[str, str], object] = {}
+        self._facts: dict[Key, object] = {}  # what others depend on, per object
+        self._serving: dict[tuple[str, str], bool] = {}  # decode Deployments (namespace, name)
+        self._ready: dict[Key, str] = {}
 
     def users(self, decoder: Key) -> tuple[User, ...]:
         """SunModels that referred or routed to a decoder when last seen."""
@@ -75,6 +76,7 @@ class Index:
     def model_changed(self, live: Json, *, gone: bool) -> frozenset[Key]:
         """Take in a SunModel; the other keys that this concerns: its decoders, old and new, and its rivals."""
         key = key_of(MODEL, live)
+        self._note_ready(key, live, gone=gone)
         before, name = self._decoders.get(key, frozenset()), self._names.get(key)
         after = frozenset() if gone else decoders_of(live)
         self._forget(key)
@@ -96,6 +98,7 @@ class Index:
     def decoder_changed(self, live: Json, *, gone: bool) -> frozenset[Key]:
         """Take in a SharedDecoder; its SunModels if anything changed that they depend on."""
         key = key_of(DECODER, live)
+        self._note_ready(key, live, gone=gone)
         facts = None if gone else _decoder_facts(live)
         if self._facts.get(key) == facts:
             return frozenset()
@@ -116,6 +119,17 @@ class Index:
             self._serving.pop(place, None)
         return self.user_keys(Key(DECODER, namespace_of(deployment), name))
 
+    def ready(self, kind: str, status: str) -> int:
+        """How many objects of a kind have this status ("True", "False", "Unknown") of ``Ready``."""
+        return sum(1 for key, found in self._ready.items() if key.kind == kind and found == status)
+
+    def _note_ready(self, key: Key, live: Json, *, gone: bool) -> None:
+        if gone:
+            self._ready.pop(key, None)
+            return
+        conditions = status_of(live).get("conditions") or ()
+        self._ready[key] = next((str(c.get("status")) for c in conditions if c.get("type") == "Ready"), "Unknown")
+
     def rebuild(self, models: Iterable[Json], decoders: Iterable[Json]) -> None:
         """Start over from complete lists: what is not in them is gone."""
         self._decoders.clear()
@@ -124,6 +138,7 @@ class Index:
         self._named.clear()
         self._facts.clear()
         self._serving.clear()
+        self._ready.clear()
         for model in models:
             self.model_changed(model, gone=False)
         for decoder in decoders:

@@ -13,7 +13,7 @@ import kopf
 from prometheus_client import start_http_server
 
 from sunfleet_operator import health, metrics
-from sunfleet_operator.cluster import Cluster, connect
+from sunfleet_operator.cluster import Cluster, ClusterError, connect
 from sunfleet_operator.handlers import events, lifecycle
 from sunfleet_operator.health import Health
 from sunfleet_operator.leader import LeaderElection
@@ -32,7 +32,7 @@ EXIT_LEASE_LOST = 3
 async def run(settings: Settings) -> int:
     """The exit code: 0 after a signal, ``EXIT_LEASE_LOST`` when somebody else may lead now."""
     queue: WorkQueue[Key] = WorkQueue(
-        first_delay=settings.backoff_first_seconds, max_delay=settings.backoff_max_seconds
+        first_delay=settings.backoff_first_seconds, max_delay=settings.backoff_max_seconds, expected=ClusterError
     )
     state = Health(queue.stalled_for, settings.stuck_after_seconds)
     metrics.QUEUE_WAITING.set_function(lambda: len(queue))
@@ -103,4 +103,6 @@ def main() -> None:
     log_format = kopf.LogFormat.JSON if settings.log_json else kopf.LogFormat.FULL
     kopf.configure(debug=settings.log_level == "DEBUG", log_format=log_format)
     logging.getLogger().setLevel(settings.log_level)
+    if settings.log_level != "DEBUG":
+        logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # a line per watch event otherwise
     sys.exit(asyncio.run(run(settings)))

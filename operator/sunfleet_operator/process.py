@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 
 from sunfleet_api import names
 from sunfleet_operator import metrics
@@ -34,6 +35,9 @@ class Operator:
 
     async def start(self) -> None:
         """Learn who uses whom, queue everything, then let the workers go."""
+        for kind in (MODEL, DECODER):
+            for status in ("True", "False", "Unknown"):
+                metrics.READY.labels(kind, status).set_function(partial(self.index.ready, kind, status))
         await self._resync_until_it_works()
         reconcile = Reconciler(self.cluster, self.index, defaults(self.settings))
         for number in range(self.settings.workers):

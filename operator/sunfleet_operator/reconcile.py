@@ -10,6 +10,7 @@ from typing import Protocol
 
 from sunfleet_operator import apply, metrics
 from sunfleet_operator.apply import Writer
+from sunfleet_operator.cluster import RefusedError
 from sunfleet_operator.index import Index
 from sunfleet_operator.observe import Reader, observe_decoder, observe_model
 from sunfleet_operator.observed import Defaults
@@ -53,18 +54,32 @@ class Reconciler:
         if found is None:
             return None
         live, plan = found
-        if not plan.empty:
-            logger.info("%s: %s", key, summary(plan))
+        if plan.empty:
+            return plan
+        logger.info("%s: %s", key, summary(plan))
+        try:
             await apply.carry_out(self._store, live, plan, self._now())
+        except RefusedError as error:
+            await self._tell(key, str(error))
+            raise
         return plan
 
-    async def decide(self, key: Key) -> tuple[Json, Plan] | None:
+    async def _tell(self, key: Key, refusal: str) -> None:
+        """Say in the status what the API server said; the writes themselves are tried again later."""
+        found = await self.decide(key, refusal=refusal)
+        if found is not None:
+            live, plan = found
+            await apply.carry_out(self._store, live, Plan(status=plan.status, events=plan.events), self._now())
+
+    async def decide(self, key: Key, *, refusal: str = "") -> tuple[Json, Plan] | None:
         """The live object and the plan for it; ``None`` when it is gone."""
         if key.kind == DECODER:
             pool = await observe_decoder(self._store, self._index, key)
-            return None if pool is None else (pool.live, decoder.plan(pool, self._defaults, self._now()))
+            return (
+                None if pool is None else (pool.live, decoder.plan(pool, self._defaults, self._now(), refusal=refusal))
+            )
         task = await observe_model(self._store, self._index, key)
-        return None if task is None else (task.live, model.plan(task, self._defaults, self._now()))
+        return None if task is None else (task.live, model.plan(task, self._defaults, self._now(), refusal=refusal))
 
 
 def summary(plan: Plan) -> str:

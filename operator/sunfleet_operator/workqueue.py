@@ -30,6 +30,7 @@ class WorkQueue(Generic[K]):
         max_delay: float,
         rand: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
+        expected: type[Exception] | tuple[type[Exception], ...] = (),
     ) -> None:
         self._ready: deque[K] = deque()
         self._waiting: set[K] = set()  # in _ready, or to be put there once its run ends
@@ -38,6 +39,7 @@ class WorkQueue(Generic[K]):
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._wakeup = asyncio.Event()
         self._first, self._max, self._rand, self._clock = first_delay, max_delay, rand, clock
+        self._expected = expected  # errors that the world makes, not the code: no stack trace
         self.last_progress = clock()
 
     def __len__(self) -> int:
@@ -113,7 +115,9 @@ class WorkQueue(Generic[K]):
             key = await self._take()
             try:
                 again = await handle(key)
-            except Exception:  # any failure of one object must not end the worker; it is logged and tried again
+            except self._expected as error:
+                logger.warning("%s: %s; trying again in %.1f s", key, error, self.failed(key))
+            except Exception:  # a fault of one object must not end the worker; it is logged and tried again
                 logger.exception("%s failed, trying again in %.1f s", key, self.failed(key))
             else:
                 self.succeeded(key)

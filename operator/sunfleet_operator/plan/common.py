@@ -16,6 +16,9 @@ from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.records import Engine
 from sunfleet_operator.types import Json, status_of
 
+# Quota, an overlay that makes no valid pod, a policy of the cluster.
+CHILD_REFUSED = "ChildRefused"
+
 
 def invalid(live: Json, error: ValidationError, now: datetime) -> Plan:
     """A spec that this operator cannot read, though the API server took it: a newer CRD, or none of our validation.
@@ -37,6 +40,15 @@ def ignored(fields: Sequence[str]) -> list[Verdict]:
         return []
     message = f"set, but without effect in this version: {', '.join(fields)}"
     return [Verdict(ConditionType.FIELDS_IGNORED, "True", Reason.NOT_YET_SUPPORTED, message)]
+
+
+def refused(verdicts: Sequence[Verdict], refusal: str) -> list[Verdict]:
+    """``verdicts`` when the API server refused a child: nothing goes on before somebody changes something."""
+    if not refusal:
+        return list(verdicts)
+    message = f"the API server refused a child: {refusal}"
+    others = [verdict for verdict in verdicts if verdict.type != ConditionType.PROGRESSING]
+    return [*others, Verdict(ConditionType.PROGRESSING, "False", CHILD_REFUSED, message)]
 
 
 def paused(*, spec_paused: bool) -> list[Verdict]:

@@ -107,7 +107,8 @@ def _event_kind(verdict: Verdict) -> str | None:
     if verdict.type in _WARN_WHEN_TRUE:
         return "Warning" if verdict.status == "True" else None
     if verdict.type == ConditionType.PROGRESSING:
-        return "Warning" if verdict.reason == Reason.PROGRESS_DEADLINE_EXCEEDED else "Normal"
+        calm = verdict.reason in {Reason.ROLLING_OUT, Reason.ROLLOUT_COMPLETE, Reason.PAUSED}
+        return "Normal" if calm else "Warning"
     if verdict.type not in _WARN_WHEN_FALSE:
         return None
     if verdict.status == "True":

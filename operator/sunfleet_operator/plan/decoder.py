@@ -22,7 +22,7 @@ from sunfleet_operator.build.weights import model_weights
 from sunfleet_operator.observed import Defaults, ObservedDecoder
 from sunfleet_operator.plan import conditions, deletion, pods, revisions, status, weights
 from sunfleet_operator.plan.actions import Plan
-from sunfleet_operator.plan.common import ignored, invalid, paused, worker_settings
+from sunfleet_operator.plan.common import ignored, invalid, paused, refused, worker_settings
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.plan.revisions import Fleet, Rolled
 from sunfleet_operator.records import DecoderRevision, Engine
@@ -39,8 +39,11 @@ class _Outcome:
     rolled: Rolled | None
 
 
-def plan(observed: ObservedDecoder, defaults: Defaults, now: datetime) -> Plan:
-    """Resolve, publish the contract, keep the pool, tell about it; see the conditions for what is still missing."""
+def plan(observed: ObservedDecoder, defaults: Defaults, now: datetime, *, refusal: str = "") -> Plan:
+    """Resolve, publish the contract, keep the pool, tell about it; see the conditions for what is still missing.
+
+    ``refusal`` is what the API server said when this plan was tried a moment ago.
+    """
     try:
         decoder = SharedDecoder.parse(observed.live)
     except ValidationError as error:
@@ -49,7 +52,7 @@ def plan(observed: ObservedDecoder, defaults: Defaults, now: datetime) -> Plan:
     if fate.release:
         return Plan(finalizer=fate.finalizer)
     outcome = _decide(observed, decoder, defaults, now)
-    verdicts = _verdicts(observed, decoder, outcome) + list(fate.verdicts)
+    verdicts = refused([*_verdicts(observed, decoder, outcome), *fate.verdicts], refusal)
     zero = decoder.spec.replicas == 0
     verdicts.append(conditions.ready(verdicts, DECODER_ROLL_UP, zero=zero))
     rolled = outcome.rolled

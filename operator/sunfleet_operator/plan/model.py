@@ -23,7 +23,7 @@ from sunfleet_operator.build.weights import Weights, adapter_weights, model_weig
 from sunfleet_operator.observed import Defaults, ObservedModel
 from sunfleet_operator.plan import conditions, pods, revisions, status, task, traffic, weights
 from sunfleet_operator.plan.actions import Delete, Plan, Write
-from sunfleet_operator.plan.common import ignored, invalid, paused, worker_settings
+from sunfleet_operator.plan.common import ignored, invalid, paused, refused, worker_settings
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.plan.revisions import Fleet, Rolled
 from sunfleet_operator.records import DecoderRevision, ModelRevision
@@ -42,7 +42,7 @@ class _Outcome:
     known: tuple[ModelRevision, ...]
 
 
-def plan(observed: ObservedModel, defaults: Defaults, now: datetime) -> Plan:
+def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal: str = "") -> Plan:
     """Resolve, check against the decoder, keep the prefill pods, publish traffic. Deletion is the garbage collector's
     work."""
     if is_terminating(observed.live):
@@ -53,6 +53,7 @@ def plan(observed: ObservedModel, defaults: Defaults, now: datetime) -> Plan:
         return invalid(observed.live, error, now)
     outcome = _decide(observed, model, defaults, now)
     verdicts = [*outcome.verdicts, *ignored(inactive_fields(model.spec)), *paused(spec_paused=model.spec.paused)]
+    verdicts = refused(verdicts, refusal)
     verdicts.append(conditions.ready(verdicts, MODEL_ROLL_UP, zero=model.spec.replicas == 0))
     before, after = _writes(observed, outcome)
     held = model.spec.paused

@@ -140,6 +140,7 @@ def unreachable_base(observed: ObservedModel, model: SunModel, contract: Decoder
         return None
     message = (
         f"the adapter needs the decoder's checkpoint {contract.report.resolved_uri}, a volume claim of namespace "
-        f"{namespace}, which cannot be mounted in {observed.key.namespace}: put this SunModel there, or serve the decoder from hf://"
+        f"{namespace}, which cannot be mounted in {observed.key.namespace}: put this SunModel there, "
+        "or serve the decoder from hf://"
     )
     return Verdict(ConditionType.RESOLVED_REFS, "False", Reason.VOLUME_CLAIM_NOT_FOUND, message)
