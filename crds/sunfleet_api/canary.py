@@ -18,14 +18,18 @@ class CanaryStep(ApiModel):
     weight: int = Field(ge=1, le=100)
     """Percent of new requests. Steps are taken in order of weight."""
     pause_seconds: Seconds = 0
+    """How long to watch before the next step."""
 
 
 class Analysis(ApiModel):
     """When a canary is given up."""
 
     min_requests: int = Field(default=200, ge=1, le=1_000_000)
+    """Requests that must be seen before a step is judged."""
     max_error_percent: Percent = 1
+    """Errors above this roll back."""
     max_latency_increase_percent: int = Field(default=10, ge=0, le=1000)
+    """Latency above the present revision's by more than this rolls back."""
 
 
 class Canary(ApiModel):
@@ -34,14 +38,22 @@ class Canary(ApiModel):
     RULES: ClassVar = (Cel("has(self.prefill) || has(self.decoderRef)", "set prefill, decoderRef or both"),)
 
     prefill: Prefill | None = None
+    """Another prefill module. Default: the present one."""
     decoder_ref: ObjectRef | None = None
+    """Another decoder. Default: the present one."""
     steps: Annotated[tuple[CanaryStep, ...], Field(max_length=20), list_map("weight")] = ()
+    """Shares of the requests, from the smallest."""
     analysis: Analysis = Field(default_factory=Analysis)
     paused: bool = False
+    """Stay at the present step."""
 
 
 class CanaryStatus(ApiModel):
     phase: Literal["Verifying", "Progressing", "Promotable", "RolledBack"] | None = None
+    """How it stands."""
     step: int = 0
+    """Index of the present step, from 0."""
     started_at: str = Field(default="", max_length=64)
+    """When, RFC 3339."""
     reason: ShortText = ""
+    """Why it stands as it does."""

@@ -133,9 +133,13 @@ class Condition(ApiModel):
     """A Kubernetes condition."""
 
     type: str = Field(min_length=1, max_length=316)
+    """What it speaks of."""
     status: ConditionStatus
+    """True, False or Unknown."""
     reason: str = Field(min_length=1, max_length=1024)
+    """One CamelCase word that programs may match on."""
     message: str = Field(default="", max_length=32768)
+    """What, where, and how to mend it."""
     observed_generation: int | None = Field(default=None, ge=0)
     """Generation of the spec that this condition speaks of."""
     last_transition_time: str = Field(default="", max_length=64)

@@ -15,7 +15,9 @@ class KVFingerprint(ApiModel):
     """Identity of the KV format; two pods may exchange KV only if theirs are equal."""
 
     version: int = 0
+    """Version of what the digest covers."""
     digest: str = Field(default="", max_length=128)
+    """sha256 over checkpoint facts, tokenizer and engine contract."""
 
     @property
     def label(self) -> str:

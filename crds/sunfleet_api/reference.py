@@ -19,8 +19,8 @@ _INTRO: Final = f"""\
 # API reference: `{names.API_VERSION}`
 
 Names end in what they hold: `...Seconds` are whole seconds, `...Percent` whole percent, `...Ref` names another object;
-numbers with a fraction are strings (`"0.7"`). A field in *italics* is required. *(immutable)* means that the API server
-refuses a change. `kubectl explain sdec.spec.engine` shows the same texts.
+numbers with a fraction are strings (`"0.7"`). A field in *italics* is required where its
+parent is given. Rules are checked by the API server. `kubectl explain sdec.spec.engine` shows the same texts.
 """
 _SHOWN_CHOICES: Final = 8
 _ROLL_UPS: Final = {SHARED_DECODER.kind: DECODER_ROLL_UP, SUN_MODEL.kind: MODEL_ROLL_UP}
@@ -93,5 +93,5 @@ def _about(field: Mapping[str, Any]) -> str:
     parts = [field.get("description", "")]
     if "default" in field and field["default"] != {}:
         parts.append(f"Default: {field['default']}.")
-    parts += [f"Rule: {rule['message']}." for rule in field.get(VALIDATIONS, ())]
+    parts += [f"Rule: {message}." for message in dict.fromkeys(rule["message"] for rule in field.get(VALIDATIONS, ()))]
     return " ".join(part for part in parts if part).replace("|", "\\|").replace("\n", " ")

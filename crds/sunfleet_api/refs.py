@@ -17,14 +17,16 @@ class NameRef(ApiModel):
     """An object in the same namespace."""
 
     name: ObjectName
+    """Name of the object."""
 
 
 class ObjectRef(ApiModel):
     """An object, in this object's namespace unless another is named."""
 
     name: ObjectName
+    """Name of the object."""
     namespace: NamespaceName | None = None
-    """Default: the namespace of the object that holds this reference."""
+    """Namespace of the object. Default: that of the object that holds this reference."""
 
     def resolve(self, own_namespace: str) -> tuple[str, str]:
         """``(namespace, name)``."""
@@ -33,8 +35,11 @@ class ObjectRef(ApiModel):
 
 class LabelRequirement(ApiModel):
     key: str = Field(min_length=1, max_length=317)
+    """Label key."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """How the label's value relates to values."""
     values: Annotated[tuple[Annotated[str, Field(max_length=63)], ...], Field(max_length=64), ATOMIC] = ()
+    """For In and NotIn."""
 
 
 class LabelSelector(ApiModel):
@@ -43,7 +48,9 @@ class LabelSelector(ApiModel):
     match_labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=64), ATOMIC_MAP] = Field(
         default_factory=dict
     )
+    """Labels that must all be present with these values."""
     match_expressions: Annotated[tuple[LabelRequirement, ...], Field(max_length=64), ATOMIC] = ()
+    """Requirements that must all hold."""
 
     def matches(self, labels: dict[str, str]) -> bool:
         """Whether an object with these labels is selected."""

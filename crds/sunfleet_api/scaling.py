@@ -26,16 +26,22 @@ class Targets(ApiModel):
 
 class ScalingPolicy(ApiModel):
     type: Literal["Pods", "Percent"]
+    """Whether value counts pods or percent of them."""
     value: int = Field(ge=1, le=10_000)
+    """Largest change within the period."""
     period_seconds: int = Field(ge=1, le=1800)
+    """Length of the period."""
 
 
 class ScalingRules(ApiModel):
     """As HPAScalingRules of autoscaling/v2."""
 
     stabilization_window_seconds: int | None = Field(default=None, ge=0, le=3600)
+    """Past decisions that are considered, so that counts do not flap."""
     select_policy: Literal["Max", "Min", "Disabled"] | None = None
+    """Which policy wins; Disabled forbids this direction."""
     policies: Annotated[tuple[ScalingPolicy, ...], Field(max_length=16), ATOMIC] = ()
+    """Limits on the rate of change."""
     tolerance: Annotated[
         int | str | None,
         Instead({"x-kubernetes-int-or-string": True, "maxLength": 16, "pattern": r"^[0-9]+(\.[0-9]+)?m?$"}),
@@ -47,7 +53,9 @@ class Behavior(ApiModel):
     """As HorizontalPodAutoscalerBehavior of autoscaling/v2."""
 
     scale_up: ScalingRules | None = None
+    """Rules for more replicas."""
     scale_down: ScalingRules | None = None
+    """Rules for fewer replicas."""
 
 
 class ScaleToZero(ApiModel):
@@ -69,11 +77,14 @@ class Autoscaling(ApiModel):
     mode: Literal["BuiltIn", "External"] = "BuiltIn"
     """BuiltIn: the operator. External: an HPA or KEDA writes spec.replicas through /scale of this object."""
     min_replicas: Replicas = 1
+    """Least count."""
     max_replicas: int = Field(ge=1, le=10_000)
+    """Greatest count."""
     targets: Targets = Field(default_factory=Targets)
     behavior: Behavior = Field(default_factory=Behavior)
     """Vocabulary of autoscaling/v2."""
     scale_to_zero: ScaleToZero | None = None
+    """When the last replica goes. Default: never."""
     metrics_timeout_seconds: int = Field(default=120, ge=1, le=86_400)
     """Metrics older than this are no metrics."""
     fallback: Annotated[int | Literal["Hold"], int_or_string("^Hold$", maximum=10_000)] = "Hold"
@@ -114,8 +125,11 @@ class ScalingStatus(ApiModel):
     """The scaler's last decision."""
 
     desired_replicas: int | None = None
+    """Count that the scaler wants."""
     last_decision_time: str = Field(default="", max_length=64)
+    """When it last changed its mind, RFC 3339."""
     reason: str = Field(default="", max_length=1024)
+    """Why."""
     inputs: Annotated[dict[str, Annotated[str, Field(max_length=64)]], Field(max_length=32)] = Field(
         default_factory=dict
     )

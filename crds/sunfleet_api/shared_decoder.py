@@ -41,6 +41,7 @@ class Calibration(ApiModel):
     uri: Annotated[Uri, IMMUTABLE]
     """Texts to calibrate on."""
     samples: Annotated[int, IMMUTABLE] = Field(default=512, ge=1, le=100_000)
+    """How many texts."""
 
 
 class Quantization(ApiModel):
@@ -49,9 +50,11 @@ class Quantization(ApiModel):
     RULES: ClassVar = (present_before_and_after("groupSize"), present_before_and_after("calibration"))
 
     scheme: Annotated[Literal["W4A16"], IMMUTABLE]
+    """W4A16: 4-bit weights, 16-bit activations."""
     group_size: Annotated[int, IMMUTABLE] = Field(default=128, ge=16, le=1024)
     """Weights that share one scale."""
     calibration: Calibration | None = None
+    """Texts for schemes that calibrate."""
     output_uri: Annotated[Uri, IMMUTABLE]
     """Where the quantised checkpoint goes."""
     template: Annotated[dict[str, Any], _OPAQUE] = Field(default_factory=dict)
@@ -61,7 +64,9 @@ class GpuBudget(ApiModel):
     """Upper bound for the pool and all attached prefill together; terminating pods count."""
 
     resource_name: str = Field(min_length=1, max_length=316)
+    """Extended resource, such as nvidia.com/gpu."""
     limit: int = Field(ge=0, le=100_000)
+    """How many units of it."""
 
 
 class SharedDecoderSpec(ApiModel):
@@ -92,6 +97,7 @@ class SharedDecoderSpec(ApiModel):
     """Decode pods, unless autoscaling.mode is BuiltIn. Target of /scale."""
     autoscaling: Autoscaling | None = None
     gpu_budget: Annotated[tuple[GpuBudget, ...], Field(max_length=8), list_map("resourceName")] = ()
+    """Limits per resource, for the pool and its attached prefill together."""
     rollout: Rollout = Field(default_factory=Rollout)
     template: PodTemplate = Field(default_factory=PodTemplate)
     allowed_models: Annotated[AllowedModels, SERVER_DEFAULTED] = Field(default_factory=AllowedModels)
@@ -104,21 +110,32 @@ class DecoderModelStatus(ApiModel):
     """What the URI was resolved to; the record itself is an owned ControllerRevision."""
 
     resolved_uri: ShortText = ""
+    """The URI with its revision pinned."""
     digest: str = Field(default="", max_length=128)
+    """sha256 over the checkpoint's files."""
     quantized_digest: str = Field(default="", max_length=128)
+    """sha256 over the quantised checkpoint's files, where there is one."""
 
 
 class SharedDecoderStatus(ApiModel):
     observed_generation: int = 0
+    """Generation of the spec that this status speaks of."""
     conditions: Conditions = ()
+    """What holds and what does not, by type."""
     replicas: int = 0
+    """Decode pods that exist."""
     ready_replicas: int = 0
+    """Decode pods that are Ready."""
     updated_replicas: int = 0
+    """Decode pods of the update revision."""
     draining_replicas: int = 0
+    """Decode pods that finish their streams before they end."""
     selector: ShortText = ""
     """Label selector of the decode pods, for /scale."""
     current_revision: str = Field(default="", max_length=63)
+    """Revision that serves."""
     update_revision: str = Field(default="", max_length=63)
+    """Revision that the spec asks for."""
     model: DecoderModelStatus = Field(default_factory=DecoderModelStatus)
     decoder_digest: str = Field(default="", max_length=128)
     """Identity of the decoder's weights as served; prefill modules name the one they were tuned against."""
@@ -135,4 +152,6 @@ class SharedDecoder(Resource):
     RULES: ClassVar = NAME_RULES
 
     spec: SharedDecoderSpec
+    """What is wanted."""
     status: SharedDecoderStatus = Field(default_factory=SharedDecoderStatus)
+    """What was observed."""

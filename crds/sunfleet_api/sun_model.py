@@ -58,6 +58,7 @@ class SunModelSpec(ApiModel):
     template: PodTemplate = Field(default_factory=PodTemplate)
     traffic: Traffic = Field(default_factory=Traffic)
     generation: Generation = Field(default_factory=Generation)
+    """Sampling of requests that do not say."""
     verification: Verification | None = None
     canary: Canary | None = None
     paused: bool = False
@@ -68,27 +69,38 @@ class PrefillModelStatus(ApiModel):
     """What the prefill URI was resolved to."""
 
     resolved_uri: ShortText = ""
+    """The URI with its revision pinned."""
     digest: str = Field(default="", max_length=128)
+    """sha256 over the module's files."""
     tuned_against: str = Field(default="", max_length=128)
     """Decoder digest that the module was tuned against; empty when its files do not say."""
 
 
 class SunModelStatus(ApiModel):
     observed_generation: int = 0
+    """Generation of the spec that this status speaks of."""
     conditions: Conditions = ()
+    """What holds and what does not, by type."""
     replicas: int = 0
+    """Prefill pods that exist."""
     ready_replicas: int = 0
+    """Prefill pods that are Ready."""
     updated_replicas: int = 0
+    """Prefill pods of the update revision."""
     selector: ShortText = ""
     """Label selector of this object's own prefill pods, for /scale."""
     current_revision: str = Field(default="", max_length=63)
+    """Revision that serves."""
     update_revision: str = Field(default="", max_length=63)
+    """Revision that the spec asks for."""
     traffic: Annotated[tuple[TrafficTarget, ...], Field(max_length=8), list_map("revision")] = ()
     """The only thing that routers act on."""
     model: PrefillModelStatus = Field(default_factory=PrefillModelStatus)
     kv_fingerprint: KVFingerprint = Field(default_factory=KVFingerprint)
     verification: VerificationStatus | None = None
+    """Result of the golden prompts."""
     canary: CanaryStatus | None = None
+    """How far the canary has come."""
     scaling: ScalingStatus | None = None
 
 
@@ -107,7 +119,9 @@ class SunModel(Resource):
     )
 
     spec: SunModelSpec
+    """What is wanted."""
     status: SunModelStatus = Field(default_factory=SunModelStatus)
+    """What was observed."""
 
     @property
     def model_name(self) -> str:

@@ -20,7 +20,7 @@ _POD_SPEC: Final = {
             "type": "integer",
             "format": "int64",
             "minimum": 0,
-            "description": "Default: preStop + rollout.drainTimeoutSeconds + a margin.",
+            "description": "At least preStop + rollout.drainTimeoutSeconds. Default: that and a margin.",
         }
     },
 }
@@ -38,13 +38,16 @@ class TemplateMetadata(ApiModel):
     )
 
     labels: Annotated[dict[str, _LABEL_VALUE], Field(max_length=64)] = Field(default_factory=dict)
+    """Added to the pods' labels."""
     annotations: Annotated[dict[str, _ANNOTATION_VALUE], Field(max_length=64)] = Field(default_factory=dict)
+    """Added to the pods' annotations."""
 
 
 class PodTemplate(ApiModel):
     """Overlay over the pods that the operator makes."""
 
     metadata: TemplateMetadata = Field(default_factory=TemplateMetadata)
+    """Labels and annotations to add."""
     spec: Annotated[dict[str, Any], Instead(_POD_SPEC)] = Field(default_factory=dict)
 
 

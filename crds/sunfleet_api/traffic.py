@@ -20,17 +20,24 @@ class Queue(ApiModel):
     """Requests that wait for room; beyond it clients get 429."""
 
     max_requests: int = Field(default=1000, ge=0, le=1_000_000)
+    """How many may wait, per router replica."""
     ttl_seconds: PhaseSeconds = 60
+    """How long one may wait."""
 
 
 class Timeouts(ApiModel):
     """Per phase of a request; the first one that passes ends it with 504."""
 
     prefill_seconds: PhaseSeconds = 30
+    """Until the prefill pod has answered."""
     kv_load_seconds: PhaseSeconds = 10
+    """Until the decode pod has read the prompt's KV."""
     first_token_seconds: PhaseSeconds = 60
+    """Until the client gets the first token."""
     inter_token_seconds: PhaseSeconds = 30
+    """Between two tokens."""
     request_seconds: PhaseSeconds = 600
+    """The whole request."""
 
 
 class Traffic(ApiModel):
@@ -48,13 +55,21 @@ class GenerationDefaults(ApiModel):
     """Values for requests that leave them out."""
 
     temperature: Decimal | None = None
+    """As in the OpenAI API, such as "0.7"."""
     top_p: Decimal | None = None
+    """As in the OpenAI API."""
     top_k: int | None = Field(default=None, ge=-1, le=1_000_000)
+    """As in vLLM; -1 considers all tokens."""
     min_p: Decimal | None = None
+    """As in vLLM."""
     presence_penalty: SignedDecimal | None = None
+    """As in the OpenAI API."""
     frequency_penalty: SignedDecimal | None = None
+    """As in the OpenAI API."""
     repetition_penalty: Decimal | None = None
+    """As in vLLM."""
     max_tokens: int | None = Field(default=None, ge=1, le=16_777_216)
+    """As in the OpenAI API."""
 
     def request_fields(self) -> dict[str, float | int]:
         """The fields of an OpenAI request body that are set here, under their request names (``max_tokens``)."""
@@ -70,9 +85,11 @@ class PrefillTarget(ApiModel):
     """Own pods by selector, or an adapter of a pool."""
 
     selector: ShortText = ""
+    """Label selector of the prefill pods, in this namespace."""
     pool: str = Field(default="", max_length=320)
     """namespace/name of the PrefillPool."""
     adapter: str = Field(default="", max_length=128)
+    """Name under which the pool has loaded the adapter."""
 
 
 class TrafficTarget(ApiModel):
@@ -81,6 +98,7 @@ class TrafficTarget(ApiModel):
     RULES: ClassVar = (Cel("self.decoder.matches('^[^/]+/[^/]+$')", "decoder is namespace/name", ".decoder"),)
 
     revision: str = Field(min_length=1, max_length=63)
+    """Revision of the prefill module."""
     weight: int = Field(ge=0, le=100)
     """Percent of new requests."""
     decoder: str = Field(min_length=3, max_length=320)

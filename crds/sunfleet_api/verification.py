@@ -18,16 +18,20 @@ class GoldenPrompts(ApiModel):
     RULES: ClassVar = (Cel("has(self.uri) != has(self.configMapRef)", "set exactly one of uri and configMapRef"),)
 
     uri: Uri | None = None
+    """Where they lie."""
     config_map_ref: NameRef | None = None
+    """ConfigMap that holds them."""
 
 
 class Verification(ApiModel):
     """What to compare, and what a difference means."""
 
     golden_prompts: GoldenPrompts | None = None
-    """Default: those beside the weights."""
+    """Prompts with their exact answers. Default: those beside the weights."""
     policy: Literal["Enforce", "Warn", "Off"] = "Enforce"
+    """Enforce: no traffic on a mismatch. Warn: traffic and a condition. Off: no check."""
     min_match_percent: Percent = 100
+    """Prompts that must be answered exactly."""
     sample_per_million: int = Field(default=0, ge=0, le=1_000_000)
     """Share of live requests that are checked again."""
     decoder_mismatch: Literal["Refuse", "Warn"] = "Refuse"
@@ -36,7 +40,12 @@ class Verification(ApiModel):
 
 class VerificationStatus(ApiModel):
     revision: str = Field(default="", max_length=63)
+    """Revision that was checked."""
     passed: int = 0
+    """Prompts answered exactly."""
     total: int = 0
+    """Prompts tried."""
     first_mismatch: ShortText = ""
+    """First prompt whose answer differed, and where."""
     time: str = Field(default="", max_length=64)
+    """When, RFC 3339."""

@@ -193,3 +193,13 @@ def test_check_fails_on_missing_and_changed_files_and_writing_mends_them(
     capsys.readouterr()
     assert generate.main([*arguments, "--check"]) == 1
     assert capsys.readouterr().err == "docs/api.md is stale: run `python -m sunfleet_api.generate`\n"
+
+
+def test_kubectl_explain_has_something_to_say_about_every_field() -> None:
+    silent = [
+        path
+        for path, node in NODES
+        if node.get("description", "Default:").startswith("Default:")
+        if not path.endswith(("[]", ".apiVersion", ".kind", ".metadata", ".metadata.name"))
+    ]
+    assert silent == []
