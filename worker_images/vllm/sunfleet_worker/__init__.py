@@ -1,1 +1,6 @@
-"""Turns a role and settings into a vLLM server that keeps the exactness contract. Talks to no Kubernetes API."""
+"""Engine pods: one vLLM server that plays one role of SUN, ``prefill`` or ``decode``.
+
+Entry point ``python -m sunfleet_worker``. Layers, outer to inner: ``launch`` (runs the server) -> ``frontend`` (HTTP) and
+``hooks`` (scheduler, connector, model runner; they load in the engine's own processes) -> ``plan``, ``extra_args``,
+``handover`` (pure). This room does not talk to Kubernetes and knows nothing of tasks: a pod serves one module.
+"""

@@ -1,0 +1,48 @@
+"""``python -m sunfleet_worker``: one engine pod. Settings come from the environment (``sunfleet_api.worker``)."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pydantic import ValidationError
+
+from sunfleet_api.worker import ENV_PREFIX, WorkerSettings
+from sunfleet_worker.errors import StartupError
+from sunfleet_worker.flavour import cpu_limit, installed_engine
+from sunfleet_worker.plan import EnginePlan, plan_engine
+from sunfleet_worker.vllm_contract import check_version
+
+EXIT_BAD_SETTINGS = 2
+
+
+def main() -> int:
+    """Start the engine and serve until SIGTERM; the exit code."""
+    try:
+        settings = WorkerSettings()
+        flavour, version = installed_engine()
+        check_version(version)
+        plan = plan_engine(settings, flavour, cpu_limit())
+    except ValidationError as error:
+        sys.stderr.write(f"sunfleet_worker: the settings ({ENV_PREFIX}*) are wrong: {error}\n")
+        return EXIT_BAD_SETTINGS
+    except StartupError as error:
+        sys.stderr.write(f"sunfleet_worker: {error}\n")
+        return EXIT_BAD_SETTINGS
+    _apply_environment(plan)
+    # Only now: importing the engine takes seconds and reads the environment.
+    from sunfleet_worker.launch import run  # noqa: PLC0415
+
+    run(plan.args, settings)
+    return 0
+
+
+def _apply_environment(plan: EnginePlan) -> None:
+    """The engine is configured by variables; its processes inherit ours."""
+    for name, value in plan.env_defaults.items():
+        os.environ.setdefault(name, value)
+    os.environ.update(plan.env)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Puts our front end around the engine's application."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+
+from sunfleet_api import wire
+from sunfleet_api.worker import WorkerSettings
+from sunfleet_worker.errors import RequestError
+from sunfleet_worker.frontend.gate import INFO_PATH, READY_PATH, Gate, Traffic
+from sunfleet_worker.frontend.serving import SunChat, SunCompletion, serving_for
+from sunfleet_worker.frontend.streams import EngineEnded
+
+
+def install(app: FastAPI, settings: WorkerSettings, vllm_config: Any, engine_version: str) -> Traffic:
+    """Make the engine's initialised ``app`` a pod of its role; returns the count of what it does for clients."""
+    state = app.state
+    state.openai_serving_chat = serving_for(state.openai_serving_chat, SunChat, settings.role)
+    state.openai_serving_completion = serving_for(state.openai_serving_completion, SunCompletion, settings.role)
+    # The engine has assembled its middlewares already; without them the next request assembles them anew, with ours.
+    app.middleware_stack = None
+    app.add_exception_handler(RequestError, _answer_request_error)
+    app.add_exception_handler(EngineEnded, _answer_engine_ended)
+    traffic = Traffic()
+    app.add_middleware(Gate, traffic=traffic)
+    info = engine_info(settings, vllm_config, engine_version)
+
+    @app.get(INFO_PATH)
+    async def get_info() -> wire.EngineInfo:
+        return info
+
+    @app.get(READY_PATH)
+    async def get_ready() -> Response:
+        return Response(status_code=503 if traffic.draining else 200)
+
+    return traffic
+
+
+def engine_info(settings: WorkerSettings, vllm_config: Any, engine_version: str) -> wire.EngineInfo:
+    """What the router needs to place work; one block of the pool is the engine's own."""
+    cache = vllm_config.cache_config
+    return wire.EngineInfo(
+        role=settings.role,
+        kv_capacity_tokens=max(0, (cache.num_gpu_blocks or 0) - 1) * cache.block_size,
+        block_size=cache.block_size,
+        max_model_len=vllm_config.model_config.max_model_len,
+        kv_fingerprint=settings.kv_fingerprint,
+        engine_version=engine_version,
+    )
+
+
+async def _answer_request_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestError)  # noqa: S101 - how Starlette calls us
+    return JSONResponse(error.body(), status_code=error.status)
+
+
+async def _answer_engine_ended(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, EngineEnded)  # noqa: S101 - how Starlette calls us
+    return await _answer_request_error(request, error.reason)

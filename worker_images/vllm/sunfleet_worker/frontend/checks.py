@@ -1,0 +1,110 @@
+"""What a pod refuses before the engine sees it. Pure: takes request objects, changes them where said, raises ``Refused``.
+
+Requests are the engine's pydantic models; only attributes are used.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sunfleet_api import wire
+from sunfleet_worker.errors import Refused
+from sunfleet_worker.handover import missing_fields, seed_logprobs
+
+INCOMPLETE: Final = "handover_incomplete"
+UNSUPPORTED: Final = "unsupported_parameter"
+TOO_LONG: Final = "context_length_exceeded"
+
+
+def check_decode_request(request: Any) -> None:
+    """Refuse what a decode pod cannot answer exactly: no complete hand-over, or a parameter that needs the prompt.
+
+    On a completion request the prompt is replaced by the hand-over's token ids, as the engine itself does for chats.
+    """
+    params = request.kv_transfer_params
+    missing = missing_fields(params)
+    prompt = (params or {}).get(wire.KEY_PROMPT_TOKEN_IDS)
+    if not isinstance(prompt, list) or not prompt:
+        missing = (*missing, wire.KEY_PROMPT_TOKEN_IDS)
+    if not request.cache_salt:
+        missing = (*missing, "cache_salt")
+    if missing:
+        raise Refused(
+            "This is a decode pod: it continues prompts that a prefill pod has computed and never computes one. "
+            f"The hand-over lacks: {', '.join(missing)}. Send requests to the Sunfleet router.",
+            code=INCOMPLETE,
+            param="kv_transfer_params",
+        )
+    _check_shape(request)
+    if _wants_logprobs(request) and seed_logprobs(params) is None:
+        raise Refused(
+            "logprobs were asked for, but the hand-over has none for the tokens generated so far: "
+            "ask the prefill pod for them too.",
+            code=INCOMPLETE,
+            param="logprobs",
+        )
+
+
+def check_prefill_request(request: Any) -> None:
+    """Refuse what is not a prefill leg; ``min_tokens`` is cut to the one token that this leg makes."""
+    params = request.kv_transfer_params or {}
+    limit = _max_tokens(request)
+    if not params.get("do_remote_decode") or limit != 1 or request.stream:
+        raise Refused(
+            "This is a prefill pod: it computes prompts and their first token for a decode pod. It takes requests with "
+            "kv_transfer_params.do_remote_decode, max_tokens=1 and no stream. Send requests to the Sunfleet router.",
+            code=INCOMPLETE,
+            param="kv_transfer_params",
+        )
+    _check_shape(request)
+    request.min_tokens = min(request.min_tokens or 0, 1)
+
+
+def _check_shape(request: Any) -> None:
+    """Parameters whose answer needs several sequences or the prompt's own logits on one pod."""
+    for name, unsupported in (
+        ("n", (request.n or 1) > 1),
+        ("use_beam_search", bool(request.use_beam_search)),
+        ("echo", bool(getattr(request, "echo", False))),
+        ("prompt_logprobs", request.prompt_logprobs is not None),
+        ("best_of", (_extra(request, "best_of") or 1) > 1),
+        ("suffix", bool(getattr(request, "suffix", None))),
+        ("prompt_embeds", getattr(request, "prompt_embeds", None) is not None),
+        ("logprob_token_ids", bool(getattr(request, "logprob_token_ids", None))),
+        ("prompt", _several_prompts(getattr(request, "prompt", None))),
+    ):
+        if unsupported:
+            raise Refused(f"{_WHY.get(name, name)} is not supported by Sunfleet yet.", code=UNSUPPORTED, param=name)
+
+
+_WHY: Final = {
+    "n": "n greater than 1",
+    "best_of": "best_of greater than 1",
+    "prompt": "More than one prompt in a request",
+}
+
+
+def _extra(request: Any, name: str) -> Any:
+    """A field that the engine's model does not know; OpenAI's older ones arrive so."""
+    return (getattr(request, "model_extra", None) or {}).get(name)
+
+
+def _several_prompts(prompt: Any) -> bool:
+    return isinstance(prompt, list) and len(prompt) > 1 and not isinstance(prompt[0], int)
+
+
+def _wants_logprobs(request: Any) -> bool:
+    # Chat: a bool. Completion: a count, where 0 still asks for the chosen token's.
+    return request.logprobs is not None and request.logprobs is not False
+
+
+def _max_tokens(request: Any) -> int | None:
+    newer = getattr(request, "max_completion_tokens", None)
+    limit: int | None = newer if newer is not None else request.max_tokens
+    return limit
+
+
+def client_max_tokens(request: Any) -> int | None:
+    """The client's own ``max_tokens`` on a prefill leg, ``None`` when it gave none."""
+    limit = (request.kv_transfer_params or {}).get(wire.KEY_MAX_TOKENS)
+    return limit if isinstance(limit, int) and limit > 0 else None

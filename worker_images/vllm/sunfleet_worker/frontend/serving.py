@@ -1,0 +1,167 @@
+"""The engine's chat and completion servers under the hand-over's rules.
+
+Thin subclasses: check the request, put the task's name into the answer, end streams honestly. Rendering, sampling
+parameters, detokenising, parsers, usage and chunk shapes stay the engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
+from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
+from vllm.exceptions import VLLMValidationError
+
+from sunfleet_api import names, wire
+from sunfleet_worker.errors import Refused
+from sunfleet_worker.frontend.checks import TOO_LONG, check_decode_request, check_prefill_request, client_max_tokens
+from sunfleet_worker.frontend.streams import Watch, begun, ending_honestly
+from sunfleet_worker.handover import missing_fields, response_model
+
+# Names of request fields with which the engine reports a prompt that does not fit.
+_LENGTH_PARAMETERS = frozenset({"input_tokens", "max_tokens", "max_completion_tokens", "input_text"})
+
+
+class _HandoverRules:
+    """What both kinds of request share. ``role`` is set by :func:`serving_for`."""
+
+    role: str
+
+    def _check(self, request: Any) -> None:
+        if self.role == names.ROLE_DECODE:
+            check_decode_request(request)
+        else:
+            check_prefill_request(request)
+
+    async def _answered(self, answer: Awaitable[Any]) -> Any:
+        result = await answer
+        return await begun(result) if isinstance(result, AsyncGenerator) else result
+
+    async def _rendered(self, render: Callable[[Any], Awaitable[Any]], request: Any) -> Any:
+        """Render with the client's own ``max_tokens``, so that a prefill refuses what the decode leg could not finish."""
+        limit = client_max_tokens(request) if self.role == names.ROLE_PREFILL else None
+        given = request.max_tokens
+        try:
+            if limit is not None:
+                request.max_tokens = limit
+            return await render(request)
+        except VLLMValidationError as error:
+            if error.parameter in _LENGTH_PARAMETERS:
+                raise Refused(error.args[0], code=TOO_LONG, param=error.parameter) from error
+            raise
+        finally:
+            request.max_tokens = given
+
+
+class SunChat(_HandoverRules, OpenAIServingChat):
+    """``/v1/chat/completions`` of a pod."""
+
+    async def create_chat_completion(self, request: Any, raw_request: Any = None) -> Any:
+        _refuse_incomplete(self, request)
+        return await self._answered(super().create_chat_completion(request, raw_request))
+
+    async def _create_chat_completion(self, request: Any, raw_request: Any = None) -> Any:
+        self._check(request)
+        return await super()._create_chat_completion(request, raw_request)
+
+    async def render_chat_request(self, request: Any) -> Any:
+        return await self._rendered(super().render_chat_request, request)
+
+    async def chat_completion_full_generator(
+        self,
+        request: Any,
+        result_generator: AsyncIterator[Any],
+        request_id: str,
+        model_name: str,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        name = response_model(request.kv_transfer_params) or model_name
+        return await super().chat_completion_full_generator(
+            request, result_generator, request_id, name, *args, **kwargs
+        )
+
+    async def chat_completion_stream_generator(
+        self,
+        request: Any,
+        result_generator: AsyncIterator[Any],
+        request_id: str,
+        model_name: str,
+        *args: Any,
+        **kwargs: Any,
+    ) -> AsyncGenerator[str, None]:
+        name, watch = response_model(request.kv_transfer_params) or model_name, Watch()
+        events = super().chat_completion_stream_generator(
+            request, watch.over(result_generator), request_id, name, *args, **kwargs
+        )
+        async for event in ending_honestly(events, watch):
+            yield event
+
+
+class SunCompletion(_HandoverRules, OpenAIServingCompletion):
+    """``/v1/completions`` of a pod."""
+
+    async def create_completion(self, request: Any, raw_request: Any = None) -> Any:
+        _refuse_incomplete(self, request)
+        return await self._answered(super().create_completion(request, raw_request))
+
+    async def _create_completion(self, request: Any, raw_request: Any = None) -> Any:
+        self._check(request)
+        if self.role == names.ROLE_DECODE:
+            # The engine reuses handed-over ids for chats only.
+            request.prompt = request.kv_transfer_params.pop(wire.KEY_PROMPT_TOKEN_IDS)
+        return await super()._create_completion(request, raw_request)
+
+    async def render_completion_request(self, request: Any) -> Any:
+        return await self._rendered(super().render_completion_request, request)
+
+    def request_output_to_completion_response(
+        self,
+        final_res_batch: Any,
+        request: Any,
+        request_id: str,
+        created_time: int,
+        model_name: str,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        name = response_model(request.kv_transfer_params) or model_name
+        return super().request_output_to_completion_response(
+            final_res_batch, request, request_id, created_time, name, *args, **kwargs
+        )
+
+    async def completion_stream_generator(
+        self,
+        request: Any,
+        engine_inputs: Any,
+        result_generator: AsyncIterator[Any],
+        request_id: str,
+        created_time: int,
+        model_name: str,
+        *args: Any,
+        **kwargs: Any,
+    ) -> AsyncGenerator[str, None]:
+        name, watch = response_model(request.kv_transfer_params) or model_name, Watch()
+        events = super().completion_stream_generator(
+            request, engine_inputs, watch.over(result_generator), request_id, created_time, name, *args, **kwargs
+        )
+        async for event in ending_honestly(events, watch):
+            yield event
+
+
+def _refuse_incomplete(server: _HandoverRules, request: Any) -> None:
+    """Refuse before the engine's own clean-up, which would tell the prefill pod of a transfer that it cannot address.
+
+    Everything else is refused inside, so that the prefill pod frees the KV it holds for the request.
+    """
+    if server.role == names.ROLE_DECODE and missing_fields(request.kv_transfer_params):
+        check_decode_request(request)
+
+
+def serving_for(stock: Any, kind: type[SunChat] | type[SunCompletion], role: str) -> Any:
+    """The stock server's state under our class: its constructor's many arguments stay the engine's business."""
+    server = kind.__new__(kind)
+    server.__dict__.update(stock.__dict__)
+    server.role = role
+    return server

@@ -1,0 +1,118 @@
+"""How a request's end reaches the client: an HTTP status before the first byte, one SSE error event after it.
+
+The engine's own server sends 200 before it knows anything, turns an abort into an ordinary end of stream and writes
+``[DONE]`` after an error. A router must be able to tell "failed, try elsewhere" from "finished".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import Any, Final
+
+from vllm.engine.protocol import EngineClient
+from vllm.exceptions import GenerationError
+from vllm.outputs import RequestOutput
+
+from sunfleet_worker.errors import CODE_PREFIX, RequestError, Unavailable, ended_by_engine
+
+_ERROR_EVENT: Final = 'data: {"error"'
+
+
+class EngineEnded(GenerationError):
+    """A request that the engine ended by itself. A ``GenerationError``, so that the stock server logs no traceback."""
+
+    def __init__(self, reason: RequestError) -> None:
+        super().__init__(reason.message)
+        self.status_code = reason.status
+        self.reason = reason
+
+
+class WatchedEngine:
+    """An engine client whose ``generate`` raises :class:`EngineEnded` where the stock one reports a normal end."""
+
+    def __init__(self, engine: EngineClient) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def generate(self, *args: Any, **kwargs: Any) -> AsyncGenerator[RequestOutput, None]:
+        async with aclosing(self._engine.generate(*args, **kwargs)) as outputs:
+            async for output in outputs:
+                for completion in output.outputs:
+                    _raise_if_ended(completion.finish_reason, completion.stop_reason)
+                yield output
+
+
+def _raise_if_ended(finish_reason: str | None, stop_reason: int | str | None) -> None:
+    if finish_reason == "abort":
+        code = str(stop_reason or "")
+        raise EngineEnded(ended_by_engine(code if code.startswith(CODE_PREFIX) else "sun_aborted"))
+    if finish_reason == "error":
+        raise EngineEnded(ended_by_engine("sun_engine_error"))
+
+
+class Watch:
+    """Notes the error that ends a stream's source, which the stock stream generators swallow."""
+
+    error: EngineEnded | None = None
+
+    async def over(self, source: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
+        try:
+            async for item in source:
+                yield item
+        except EngineEnded as error:
+            self.error = error
+            raise
+
+
+async def ending_honestly(events: AsyncGenerator[str, None], watch: Watch) -> AsyncGenerator[str, None]:
+    """The stock server's SSE events, but an error is the last one, and raised if it is the first.
+
+    Raises:
+        EngineEnded: nothing was sent yet and the request failed.
+    """
+    sent = False
+    async with aclosing(events):
+        async for event in events:
+            error = watch.error or (_stock_error(event) if event.startswith(_ERROR_EVENT) else None)
+            if error is not None:
+                if not sent:
+                    raise error
+                yield f"data: {json.dumps(error.reason.body())}\n\n"
+                return
+            sent = True
+            yield event
+
+
+def _stock_error(event: str) -> EngineEnded:
+    """An error that the stock server put into the stream, with the status it would have had as an answer."""
+    error = json.loads(event.removeprefix("data: "))["error"]
+    reason = Unavailable(error["message"], code=str(error["code"]), param=error.get("param"))
+    reason.status, reason.kind = HTTPStatus(int(error["code"])), error["type"]
+    return EngineEnded(reason)
+
+
+async def begun(stream: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
+    """The same stream once its first event is there, so that a failure before it can still become a status.
+
+    Raises:
+        EngineEnded: the request failed before anything was sent.
+    """
+    try:
+        first = await anext(stream, None)
+    except BaseException:
+        await stream.aclose()
+        raise
+    return _resumed(first, stream)
+
+
+async def _resumed(first: str | None, rest: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
+    async with aclosing(rest):
+        if first is not None:
+            yield first
+            async for event in rest:
+                yield event

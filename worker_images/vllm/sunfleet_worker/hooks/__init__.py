@@ -1,0 +1,5 @@
+"""Changes inside the engine's own processes, each in one small file; ``vllm_contract`` lists what they hold on to in vLLM.
+
+``scheduler`` and ``connector`` are named on the engine's command line and pull in the rest. Nothing here decides what a
+request *is*: that is ``sunfleet_worker.handover``.
+"""

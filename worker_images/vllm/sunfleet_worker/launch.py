@@ -1,0 +1,94 @@
+"""Runs the engine's server in this process with our front end around it. The only module that starts anything."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any
+
+import uvloop
+from fastapi import FastAPI
+from prometheus_client import REGISTRY
+from vllm import envs
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.engine.protocol import EngineClient
+from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+from vllm.entrypoints.launchers.api_server.entry import build_async_engine_client_from_engine_args
+from vllm.entrypoints.launchers.app import build_app
+from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
+from vllm.entrypoints.launchers.launcher import serve_http, setup_server
+from vllm.logger import configure_logging_from_args
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.version import __version__ as engine_version
+
+from sunfleet_api.worker import WorkerSettings
+from sunfleet_worker.drain import drain
+from sunfleet_worker.frontend.app import install
+from sunfleet_worker.frontend.gate import Traffic
+from sunfleet_worker.frontend.streams import WatchedEngine
+
+_KV_USAGE = "vllm:kv_cache_usage_perc"
+
+
+def run(args: Sequence[str], settings: WorkerSettings) -> None:
+    """Serve until SIGTERM; returns after a drain.
+
+    Raises:
+        SystemExit: the engine does not know an argument.
+    """
+    parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(list(args))
+    configure_logging_from_args(parsed)
+    validate_parsed_serve_args(parsed)
+    uvloop.run(_serve(parsed, settings))
+
+
+async def _serve(args: Namespace, settings: WorkerSettings) -> None:
+    # Bound before the engine starts, so that a port in use shows at once.
+    _, sock = setup_server(args, reuse_port=False)
+    try:
+        async with build_async_engine_client_from_engine_args(AsyncEngineArgs.from_cli_args(args)) as engine:
+            app, traffic = await _application(engine, args, settings)
+            draining = asyncio.create_task(_drain_on_sigterm(app, traffic, settings.drain_timeout_seconds))
+            shutdown = await serve_http(app, sock=sock, **_http_options(args))
+            draining.cancel()
+        await shutdown
+    finally:
+        sock.close()
+
+
+async def _application(engine: EngineClient, args: Namespace, settings: WorkerSettings) -> tuple[FastAPI, Traffic]:
+    tasks = await engine.get_supported_tasks()
+    app = build_app(args, tasks, engine.model_config)
+    await init_app_state(WatchedEngine(engine), app.state, args, tasks)
+    return app, install(app, settings, engine.vllm_config, engine_version)
+
+
+def _http_options(args: Namespace) -> dict[str, Any]:
+    return {
+        "host": args.host,
+        "port": args.port,
+        "log_level": args.uvicorn_log_level,
+        "access_log": not args.disable_uvicorn_access_log,
+        "timeout_keep_alive": envs.VLLM_HTTP_TIMEOUT_KEEP_ALIVE,
+        "h11_max_incomplete_event_size": args.h11_max_incomplete_event_size,
+        "h11_max_header_count": args.h11_max_header_count,
+    }
+
+
+async def _drain_on_sigterm(app: FastAPI, traffic: Traffic, timeout: float) -> None:
+    """Take SIGTERM over from the stock server once that has installed its handlers; it keeps SIGINT, which stops it."""
+    while not getattr(getattr(app.state, "server", None), "started", False):  # noqa: ASYNC110 - uvicorn has only a flag
+        await asyncio.sleep(0.05)
+    terminated = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
+    await terminated.wait()
+    await drain(traffic, _kv_in_use, timeout)
+    signal.raise_signal(signal.SIGINT)
+
+
+def _kv_in_use() -> float:
+    """Share of the KV pool that requests hold, as the engine last reported it."""
+    values = [sample.value for family in REGISTRY.collect() for sample in family.samples if sample.name == _KV_USAGE]
+    return max(values, default=0.0)

@@ -1,0 +1,178 @@
+"""From a role and settings to the engine's command line and environment. Pure: no files, no environment, no engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sunfleet_api import names, wire
+from sunfleet_api.worker import WorkerSettings
+from sunfleet_worker.errors import StartupError
+from sunfleet_worker.extra_args import engine_flags
+from sunfleet_worker.flavour import Flavour
+
+SCHEDULER: Final = "sunfleet_worker.hooks.scheduler.SunScheduler"
+ASYNC_SCHEDULER: Final = "sunfleet_worker.hooks.scheduler.SunAsyncScheduler"
+CONNECTOR: Final = "SunConnector"
+CONNECTOR_MODULE: Final = "sunfleet_worker.hooks.connector"
+
+# Seconds that a prefill keeps a prompt's KV for a decoder that has not read it; the engine's own default, and the
+# decoder's heartbeats extend it while a request waits for a place.
+KV_LEASE_SECONDS: Final = 30
+# KV pool of a CPU pod unless extraArgs size it. CPU pods serve demos and tests: 1 GiB is 23,000 tokens of a 135M model.
+CPU_KV_CACHE_BYTES: Final = 1 << 30
+# The CPU kernels work on tiles of 32 tokens.
+CPU_BLOCK_MULTIPLE: Final = 32
+
+_LORA_RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what the engine allocates for
+
+# Both legs sample with the same parameters, so the checkpoints' own sampling defaults, which differ between a task and
+# its decoder, must not count; their end-of-sequence ids still do.
+_NEUTRAL_SAMPLING: Final = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+}
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """What to start: ``args`` is the engine's command line, ``env`` must hold, ``env_defaults`` only where unset."""
+
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+    env_defaults: Mapping[str, str]
+
+
+def plan_engine(settings: WorkerSettings, flavour: Flavour, cpu_limit: int | None = None) -> EnginePlan:
+    """The engine of one pod.
+
+    Args:
+        settings: what the operator asked for.
+        flavour: the device that the installed engine is built for.
+        cpu_limit: whole CPUs of the container's limit, ``None`` without one.
+
+    Raises:
+        StartupError: the settings contradict each other or the flavour.
+    """
+    _check(settings, flavour)
+    extra = engine_flags(settings.extra_args)
+    args = (
+        *_contract_args(settings, flavour), *_module_args(settings), *_scheduler_args(flavour, extra),
+        *_device_args(flavour, extra), *extra,
+    )  # fmt: skip
+    return EnginePlan(args, _env(settings), _env_defaults(settings, flavour, cpu_limit))
+
+
+def _check(settings: WorkerSettings, flavour: Flavour) -> None:
+    if settings.adapter_path and settings.role == names.ROLE_DECODE:
+        raise StartupError("A decode pod serves the frozen decoder: unset SUNFLEET_WORKER_ADAPTER_PATH.")
+    if settings.adapter_path and settings.max_lora_rank > _LORA_RANKS[-1]:
+        raise StartupError(f"Adapters of rank {settings.max_lora_rank} are not supported; at most {_LORA_RANKS[-1]}.")
+    if flavour == "cpu" and settings.block_size % CPU_BLOCK_MULTIPLE:
+        raise StartupError(
+            f"Block size {settings.block_size} does not fit the CPU engine: "
+            f"set spec.engine.blockSize to a multiple of {CPU_BLOCK_MULTIPLE}."
+        )
+
+
+def _contract_args(settings: WorkerSettings, flavour: Flavour) -> tuple[str, ...]:
+    """Everything that prefill and decode must agree on, and the hooks that keep the contract."""
+    return (
+        "--model", settings.model_path,
+        "--host", "0.0.0.0",  # noqa: S104 - the pod's own network namespace; policy decides who may come in
+        "--port", str(settings.port),
+        "--dtype", settings.dtype,
+        "--kv-cache-dtype", settings.kv_cache_dtype,
+        "--block-size", str(settings.block_size),
+        "--max-model-len", str(settings.max_model_len),
+        "--tensor-parallel-size", str(settings.tensor_parallel_size),
+        "--kv-transfer-config", json.dumps(kv_transfer_config(settings, flavour), sort_keys=True),
+        "--override-generation-config", json.dumps(_NEUTRAL_SAMPLING),
+        "--enable-prefix-caching",
+        "--enable-prompt-tokens-details",
+        "--disable-fastapi-docs",
+        "--disable-uvicorn-access-log",
+    )  # fmt: skip
+
+
+def kv_transfer_config(settings: WorkerSettings, flavour: Flavour) -> dict[str, Any]:
+    """The engine's ``--kv-transfer-config``: who gives KV, who takes it, and what happens when that fails."""
+    return {
+        "kv_buffer_device": flavour,
+        "kv_connector": CONNECTOR,
+        "kv_connector_module_path": CONNECTOR_MODULE,
+        "kv_role": "kv_consumer" if settings.role == names.ROLE_DECODE else "kv_producer",
+        "kv_load_failure_policy": "fail",
+        "kv_connector_extra_config": {
+            "enforce_handshake_compat": True,
+            "kv_lease_duration": KV_LEASE_SECONDS,
+        },
+    }
+
+
+def _module_args(settings: WorkerSettings) -> tuple[str, ...]:
+    """Which module answers to the one name that the router asks for."""
+    if not settings.adapter_path:
+        return ("--served-model-name", wire.ENGINE_MODEL)
+    rank = next(rank for rank in _LORA_RANKS if rank >= settings.max_lora_rank)
+    return (
+        "--served-model-name", wire.ENGINE_BASE_MODEL,
+        "--enable-lora",
+        "--max-loras", "1",
+        "--max-lora-rank", str(rank),
+        "--lora-modules", f"{wire.ENGINE_MODEL}={settings.adapter_path}",
+    )  # fmt: skip
+
+
+def _scheduler_args(flavour: Flavour, extra: tuple[str, ...]) -> tuple[str, ...]:
+    """The scheduler must fit the engine's stepping: on GPUs steps overlap unless someone turned that off."""
+    if flavour == "cpu" or "--no-async-scheduling" in extra:
+        return ("--scheduler-cls", SCHEDULER)
+    switch = () if "--async-scheduling" in extra else ("--async-scheduling",)
+    return ("--scheduler-cls", ASYNC_SCHEDULER, *switch)
+
+
+def _device_args(flavour: Flavour, extra: tuple[str, ...]) -> tuple[str, ...]:
+    if flavour == "cuda":
+        return ()
+    # Compiling a small model takes longer than it ever saves on a CPU.
+    eager = () if "--enforce-eager" in extra else ("--enforce-eager",)
+    pool = () if "--kv-cache-memory-bytes" in extra else ("--kv-cache-memory-bytes", str(CPU_KV_CACHE_BYTES))
+    return (*eager, *pool)
+
+
+def _env(settings: WorkerSettings) -> dict[str, str]:
+    return {
+        "VLLM_NIXL_SIDE_CHANNEL_HOST": settings.pod_ip,
+        "VLLM_NIXL_SIDE_CHANNEL_PORT": str(settings.side_channel_port),
+        "UCX_TCP_PORT_RANGE": f"{settings.kv_port_first}-{settings.kv_port_last}",
+        "VLLM_SERVER_DEV_MODE": "0",
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "0",
+        "VLLM_PLUGINS": "",  # nothing but our own code extends this engine
+    }
+
+
+def _env_defaults(settings: WorkerSettings, flavour: Flavour, cpu_limit: int | None) -> dict[str, str]:
+    common = {
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "VLLM_LOGGING_COLOR": "0",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    if flavour == "cuda":
+        return common
+    threads = str(max(1, (cpu_limit or 1) // settings.tensor_parallel_size))
+    # Without a limit one thread: several engines share a small machine, and spinning OpenMP threads starve each other.
+    return common | {
+        "OMP_NUM_THREADS": threads,
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "UCX_TLS": "tcp,shm,self",
+    }
