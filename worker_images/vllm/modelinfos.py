@@ -3,8 +3,8 @@
     VLLM_CACHE_ROOT=DIR python modelinfos.py [ARCHITECTURE...]
 
 Before it loads a model, vLLM imports the model's class in a second process to learn what it supports, and keeps the
-answer in ``$VLLM_CACHE_ROOT/modelinfos``. A pod's root file system forgets it: that is one import of vLLM, 13 to 30 seconds
-of CPU, at every start. The answers depend on the installed engine alone, so they belong into its environment.
+answer in ``$VLLM_CACHE_ROOT/modelinfos``. A pod's root file system forgets it: that is one import of vLLM, 13 to 30
+seconds of CPU, at every start. The answers depend on the installed engine alone, so they belong into its environment.
 """
 
 import sys

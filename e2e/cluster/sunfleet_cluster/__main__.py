@@ -5,11 +5,11 @@ import sys
 
 from pydantic import ValidationError
 
-from sunfleet_cluster import cluster_verbs
+from sunfleet_cluster import cluster_verbs, fleet_verbs
 from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.progress import Progress
 
-MODULES = (cluster_verbs,)
+MODULES = (cluster_verbs, fleet_verbs)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,7 +1,8 @@
 """The engine's Python environment: 7 GB that pods of the embedded cluster mount instead of carrying them in an image.
 
-It is made of the lock file by uv, with bytecode, by Debian's interpreter, which the base image has at the same path. Two files
-beside it say how far it is: `engine.installing` while uv works on it, `engine.json` (what it was made of) once it is whole.
+It is made of the lock file by uv, with bytecode, by Debian's interpreter, which the base image has at the same path.
+Two files beside it say how far it is: `engine.installing` while uv works on it, `engine.json` (what it was made of)
+once it is whole.
 """
 
 import hashlib
@@ -20,8 +21,7 @@ from sunfleet_cluster.uv import export_requirements, find_uv
 EXTRAS = ("engine-cpu", "tuner", "samples")
 INTERPRETER = Path("/usr/bin/python3")
 INTERPRETER_VERSION = (3, 11)
-# Where pods see the environment, and where in it vLLM's model facts lie: the worker's Dockerfile sets VLLM_CACHE_ROOT to it.
-PATH_IN_PODS = "/opt/sunfleet/engine"
+# Where in it vLLM's model facts lie: the worker's Dockerfile sets VLLM_CACHE_ROOT to the same place.
 CACHE = Path("share") / "vllm"
 
 
@@ -71,7 +71,10 @@ class EngineEnvironment:
         interrupted = self.unfinished.exists()
         write_atomic(self.unfinished, "")
         with progress.step("install the engine's environment (7 GB)"):
-            _run(sync_command(uv, self.project, reinstall=interrupted), {"UV_PROJECT_ENVIRONMENT": str(self.state.engine)})
+            _run(
+                sync_command(uv, self.project, reinstall=interrupted),
+                {"UV_PROJECT_ENVIRONMENT": str(self.state.engine)},
+            )
         with progress.step("learn vLLM's model facts"):
             _run([str(self.python), str(self._model_facts())], {"VLLM_CACHE_ROOT": str(self.state.engine / CACHE)})
         write_atomic(self.record, json.dumps({"key": key}) + "\n")
@@ -102,8 +105,8 @@ def _check_interpreter() -> None:
     result = subprocess.run([INTERPRETER, "-c", program], capture_output=True, text=True, check=False)
     if result.returncode or result.stdout.strip() != wanted:
         raise ClusterError(
-            f"the engine's environment needs Python {wanted} at {INTERPRETER}, as in Debian bookworm: the pods that mount it "
-            "have their interpreter there. Elsewhere build the worker with SUNFLEET_WORKER_ENGINE=cpu."
+            f"the engine's environment needs Python {wanted} at {INTERPRETER}, as in Debian bookworm: the pods that "
+            "mount it have their interpreter there. Elsewhere build the worker with SUNFLEET_WORKER_ENGINE=cpu."
         )
 
 

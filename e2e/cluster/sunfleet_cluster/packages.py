@@ -19,6 +19,8 @@ _PACKAGES = {
     "openssl": "openssl",
     "procps": "sysctl",
     "util-linux": "nsenter",
+    "buildah": "buildah",
+    "mmdebstrap": "mmdebstrap",
 }
 _CNI_PACKAGE = "containernetworking-plugins"
 

@@ -19,7 +19,16 @@ def find_uv(state: StateFolder) -> str:
 
 
 def export_requirements(uv: str, project: Path, extras: Sequence[str]) -> str:
-    """Locked packages of the project's base and `extras`, with hashes, in the format of requirements.txt, without comments."""
+    """Locked packages of the project's base and `extras`, with hashes, as a requirements.txt without comments."""
     wanted = [word for extra in extras for word in ("--extra", extra)]
-    command = [uv, "export", "--quiet", "--frozen", "--no-default-groups", "--no-emit-project", "--no-header", "--no-annotate"]
+    command = [
+        uv,
+        "export",
+        "--quiet",
+        "--frozen",
+        "--no-default-groups",
+        "--no-emit-project",
+        "--no-header",
+        "--no-annotate",
+    ]
     return run(*command, "--project", str(project), *wanted)

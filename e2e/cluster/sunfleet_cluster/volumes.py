@@ -1,6 +1,6 @@
-"""Folders of this machine as read-only volumes of the embedded cluster's pods: the engine's environment and sample weights.
+"""Folders of this machine as read-only volumes of pods: the engine's environment and the sample weights.
 
-Restricted pods may not mount host paths, but they may mount a claim, and a claim may be bound to a local volume on the node.
+Restricted pods may not mount host paths, but they may mount a claim, which may be bound to a local volume on the node.
 """
 
 from pathlib import Path
@@ -17,7 +17,8 @@ _SIZE = "10Gi"
 def local_claim(claim: str, namespace: str, folder: Path, node: str) -> list[Manifest]:
     """A claim in `namespace` and the one volume it is bound to: `folder` on `node`.
 
-    A volume belongs to one claim, so each namespace gets a volume of its own for the same folder. Deleting them leaves the folder alone.
+    A volume belongs to one claim, so each namespace gets a volume of its own for the same folder. Deleting claim and
+    volume leaves the folder alone; a volume whose claim is gone must be deleted before another claim can have it.
     """
     volume = f"{claim}-{namespace}"
     common: Manifest = {

@@ -1,4 +1,7 @@
-"""Programs that build images: docker where an engine answers, else buildah. Both get the same Dockerfiles, arguments and secrets."""
+"""Programs that build images: docker where an engine answers, else buildah.
+
+Both get the same Dockerfiles, arguments and secrets.
+"""
 
 import json
 import shutil
@@ -44,6 +47,9 @@ class Builder(Protocol):
     def build(self, request: BuildRequest) -> None:
         """Build `request.ref`; ClusterError with the end of the log when it fails."""
 
+    def remove(self, ref: str) -> None:
+        """Take `ref` out of the store."""
+
     def save(self, ref: str, archive: Path) -> None:
         """Write `ref` to the tar `archive`, layers uncompressed: it is read once, right away."""
 
@@ -74,6 +80,9 @@ class Buildah:
         fixed = ["--isolation", "chroot", "--network", "host", "--layers", "--pull-never", "--format", "oci"]
         return ["buildah", "bud", *fixed, *_build_options(request)]
 
+    def remove(self, ref: str) -> None:
+        run("buildah", "rmi", ref)
+
     def save(self, ref: str, archive: Path) -> None:
         run("buildah", "push", "--quiet", "--disable-compression", ref, f"oci-archive:{archive}:{ref}", timeout=None)
 
@@ -98,6 +107,9 @@ class Docker:
         """The command line of a build."""
         return ["docker", "build", "--network", "host", "--progress", "plain", *_build_options(request)]
 
+    def remove(self, ref: str) -> None:
+        run("docker", "image", "rm", ref)
+
     def save(self, ref: str, archive: Path) -> None:
         run("docker", "save", "--output", str(archive), ref, timeout=None)
 
@@ -108,7 +120,9 @@ def pick_builder() -> Builder:
         return Docker()
     if shutil.which("buildah"):
         return Buildah()
-    raise ClusterError("no program to build images with: install buildah (apt-get install buildah) or start a Docker engine")
+    raise ClusterError(
+        "no program to build images with: install buildah (apt-get install buildah) or start a Docker engine"
+    )
 
 
 def _build_options(request: BuildRequest) -> list[str]:

@@ -14,7 +14,10 @@ _COPY = re.compile(r"^COPY (?!--from)(?P<words>[^\n\\]+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Image:
-    """One image. `extra`: the extra of pyproject.toml whose locked packages it holds, empty for none; `args`: build arguments."""
+    """One image.
+
+    `extra`: the extra of pyproject.toml whose locked packages it holds, empty for none; `args`: build arguments.
+    """
 
     name: str
     dockerfile: Path
@@ -22,7 +25,7 @@ class Image:
     args: tuple[tuple[str, str], ...] = ()
 
     def sources(self, root: Path) -> tuple[Path, ...]:
-        """Files and folders, relative to `root`, that the Dockerfile copies from the source tree; read from the Dockerfile itself."""
+        """What the Dockerfile copies from the source tree, relative to `root`; read from the Dockerfile itself."""
         copied = _COPY.findall((root / self.dockerfile).read_text())
         paths = [word for words in copied for word in words.split()[:-1] if not word.startswith("--")]
         return tuple(Path(path) for path in paths if path not in _LOCK_FILES)

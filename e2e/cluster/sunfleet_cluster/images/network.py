@@ -1,4 +1,4 @@
-"""Hands the host's way to its package indexes to a build, as files that are mounted while it runs and never stored in a layer."""
+"""Hands the host's way to its package indexes to a build, as files that are mounted while it runs and never stored."""
 
 import shlex
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,5 @@
 """From the source tree to images in a cluster, doing only what is not done yet."""
 
-import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,7 +12,7 @@ from sunfleet_cluster.images.builders import Builder, BuildRequest
 from sunfleet_cluster.images.catalog import Image
 from sunfleet_cluster.images.tags import BuildInputs, hash_files
 from sunfleet_cluster.progress import Progress
-from sunfleet_cluster.state import StateFolder, write_atomic
+from sunfleet_cluster.state import StateFolder
 
 
 class ImageStore(Protocol):
@@ -63,11 +62,13 @@ class Workshop:
             self.progress.say(f"  = {image.name}: built already ({ref})")
             return
         log = self.state.images / f"{image.name}.log"
+        request = BuildRequest(image.dockerfile, self.root, ref, log, args=self.args(image), secrets=self.secrets)
         with self.progress.step(f"build {image.name}") as step:
             step.outcome = ref
-            self.builder.build(
-                BuildRequest(image.dockerfile, self.root, ref, log, args=self.args(image), secrets=self.secrets)
-            )
+            self.builder.build(request)
+            if self.ref(image) != ref:
+                self.builder.remove(ref)  # its tag would lie for ever
+                raise ClusterError(f"the sources of {image.name} changed while it was built: build it again")
 
     def load(self, image: Image, ref: str, store: ImageStore) -> None:
         """Copy `ref` from the builder into the cluster; the archive between them lives only meanwhile."""
@@ -82,7 +83,7 @@ class Workshop:
 
 
 def prepare(workshop: Workshop, images: Iterable[Image], store: ImageStore | None) -> dict[str, str]:
-    """Bring `images` into `store` (None: only build); their names in full, by short name. One loads while the next builds."""
+    """Bring `images` into `store` (None: only build). Full names by short name. One loads while another builds."""
     refs = {image.name: (image, workshop.ref(image)) for image in images}
     with ThreadPoolExecutor(1) as loader:
         loads: list[Future[None]] = []
@@ -98,32 +99,6 @@ def prepare(workshop: Workshop, images: Iterable[Image], store: ImageStore | Non
     return {name: ref for name, (_, ref) in refs.items()}
 
 
-def record_refs(state: StateFolder, refs: Mapping[str, str]) -> None:
-    """Remember the images that an installation shall use; others that were recorded before stay."""
-    write_atomic(_refs_file(state), json.dumps({**read_refs(state), **refs}, indent=2, sort_keys=True) + "\n")
-
-
-def read_refs(state: StateFolder) -> dict[str, str]:
-    """Recorded images by short name; empty before the first build."""
-    try:
-        refs: dict[str, str] = json.loads(_refs_file(state).read_text())
-    except FileNotFoundError:
-        return {}
-    return refs
-
-
-def recorded(state: StateFolder, name: str) -> str:
-    """The recorded image `name`; ClusterError when it was never built."""
-    try:
-        return read_refs(state)[name]
-    except KeyError:
-        raise ClusterError(f"the image {name} was not built yet: run `make images`") from None
-
-
 def project_version(root: Path) -> str:
     """The version in pyproject.toml."""
     return str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
-
-
-def _refs_file(state: StateFolder) -> Path:
-    return state.images / "refs.json"

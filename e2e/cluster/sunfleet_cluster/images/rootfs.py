@@ -4,12 +4,12 @@ import hashlib
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.images.builders import Builder
 from sunfleet_cluster.images.catalog import REPOSITORY
+from sunfleet_cluster.progress import Progress
 
 SUITE = "bookworm"
 # usr-is-merged saves the 45 MB of perl that the package usrmerge would bring. libnuma and libgomp are for the engine.
@@ -33,25 +33,39 @@ def base_ref() -> str:
 
 def rootfs_command(archive: Path, mirror: str = "") -> list[str]:
     """The command that writes the root file system to `archive`, from `mirror` or Debian's own servers."""
-    return ["mmdebstrap", *_OPTIONS, f"--include={','.join(PACKAGES)}", SUITE, str(archive), *([mirror] if mirror else [])]
+    return [
+        "mmdebstrap",
+        *_OPTIONS,
+        f"--include={','.join(PACKAGES)}",
+        SUITE,
+        str(archive),
+        *([mirror] if mirror else []),
+    ]
 
 
-def ensure_base(builder: Builder, folder: Path, mirror: str, say: Callable[[str], None]) -> str:
-    """The base image's name, after making it where `builder` lacks it; half a minute and a 130 MB archive in `folder` meanwhile."""
+def ensure_base(builder: Builder, folder: Path, mirror: str, progress: Progress) -> str:
+    """The base image's name, after making it where `builder` lacks it (half a minute, 130 MB in `folder` meanwhile)."""
     ref = base_ref()
     if builder.has(ref):
         return ref
     if not shutil.which("mmdebstrap"):
         raise ClusterError("the base image is made by mmdebstrap, which is missing: apt-get install mmdebstrap")
-    say(f"making the base image from Debian {SUITE} packages")
     folder.mkdir(parents=True, exist_ok=True)
+    with progress.step(f"base image from Debian {SUITE} packages") as step:
+        step.outcome = ref
+        _make_base(builder, ref, folder, mirror)
+    return ref
+
+
+def _make_base(builder: Builder, ref: str, folder: Path, mirror: str) -> None:
     archive, log = folder / "base.tar", folder / "base.log"
     try:
         with log.open("wb") as out:
             code = subprocess.run(rootfs_command(archive, mirror), stdout=out, stderr=out, check=False).returncode
         if code:
-            raise ClusterError(f"mmdebstrap failed (exit {code}), see {log}; SUNFLEET_DEBIAN_MIRROR names another mirror")
+            raise ClusterError(
+                f"mmdebstrap failed (exit {code}), see {log}; SUNFLEET_DEBIAN_MIRROR names another mirror"
+            )
         builder.import_rootfs(archive, ref)
     finally:
         archive.unlink(missing_ok=True)
-    return ref

@@ -22,7 +22,8 @@ class Engine(StrEnum):
 class ImageSettings(BaseSettings):
     """Environment variables `SUNFLEET_*`; the name of a variable is the field's name in capitals.
 
-    `base_image`: base of every image. Empty: the Dockerfiles' default with docker; with buildah one made here from Debian packages.
+    `base_image`: base of every image. Empty: the Dockerfiles' default with docker; with buildah one made here from
+    Debian packages.
     `debian_mirror`: where that base comes from; empty is Debian's own.
     `worker_engine`: what the worker image contains.
     """
@@ -35,9 +36,9 @@ class ImageSettings(BaseSettings):
 
 
 class HostNetwork(BaseSettings):
-    """How this machine reaches package indexes, read from the variables of pip and uv so that builds reach them the same way.
+    """How this machine reaches package indexes, in the variables of pip and uv, so that builds reach them the same way.
 
-    It goes into builds as mounted secrets: indexes may hold passwords, and an image must not trust this machine's proxy.
+    It goes into builds as mounted secrets: indexes may hold passwords, and an image must not trust our proxy.
     """
 
     model_config = SettingsConfigDict(frozen=True, populate_by_name=True)

@@ -17,7 +17,7 @@ TAG_LENGTH = 16
 class BuildInputs:
     """What an image is a function of.
 
-    `files`: hash of every copied file by its path; `base`: the base image's name, whose tag must itself identify its content.
+    `files`: hash of every copied file by its path; `base`: the base image's name, whose tag must identify its content.
     """
 
     dockerfile: str
@@ -33,7 +33,10 @@ class BuildInputs:
 
 
 def hash_files(root: Path, sources: Iterable[Path]) -> dict[str, str]:
-    """Hash of every file below `sources` (relative to `root`), by path; times and owners do not count, the executable bit does."""
+    """Hash of every file below `sources` (relative to `root`), by path.
+
+    Times and owners do not count, the executable bit does.
+    """
     return {str(path): _hash_file(root / path) for source in sources for path in _files(root, source)}
 
 

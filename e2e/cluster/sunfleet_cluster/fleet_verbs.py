@@ -1,0 +1,120 @@
+"""The verbs that put the fleet onto a cluster: the engine's environment, sample models, images, installation."""
+
+import argparse
+import os
+import subprocess
+from pathlib import Path
+
+from sunfleet_cluster.choose import open_cluster
+from sunfleet_cluster.cluster import Cluster
+from sunfleet_cluster.engine_env import EngineEnvironment
+from sunfleet_cluster.errors import ClusterError
+from sunfleet_cluster.images.builders import Builder, pick_builder
+from sunfleet_cluster.images.catalog import Image, images
+from sunfleet_cluster.images.network import build_secrets
+from sunfleet_cluster.images.pipeline import Workshop, prepare
+from sunfleet_cluster.images.records import record_refs
+from sunfleet_cluster.images.rootfs import ensure_base
+from sunfleet_cluster.images.settings import Engine, HostNetwork, ImageSettings
+from sunfleet_cluster.install.fleet import Fleet
+from sunfleet_cluster.install.kubectl import Kubectl
+from sunfleet_cluster.lock import exclusive
+from sunfleet_cluster.progress import Progress
+from sunfleet_cluster.state import StateFolder
+from sunfleet_cluster.uv import export_requirements, find_uv
+from sunfleet_cluster.verbs import Verbs, add_verb
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def register(verbs: Verbs) -> None:
+    """Add the verbs to the command line."""
+    add_verb(verbs, "engine-env", _engine_env, "make the engine's Python environment, or finish it")
+    add_verb(verbs, "models", _models, "make the sample models")
+    build = add_verb(verbs, "images", _images, "build what changed and load it into the cluster")
+    build.add_argument("names", nargs="*", metavar="NAME", help="only these images: operator, router, ...")
+    build.add_argument("--build-only", action="store_true", help="leave the cluster alone")
+    add_verb(verbs, "install", _install, "apply CRDs, operator and router with the images built last, and wait")
+    add_verb(verbs, "uninstall", _uninstall, "delete the fleet's resources, then operator and router, then the CRDs")
+
+
+def _engine_env(arguments: argparse.Namespace, progress: Progress) -> int:
+    del arguments
+    state = StateFolder.from_env()
+    with exclusive(state.root / "engine.lock", progress):
+        EngineEnvironment(state, ROOT).ensure(progress)
+    return 0
+
+
+def _models(arguments: argparse.Namespace, progress: Progress) -> int:
+    """The tuner makes them, in the engine's environment: this room must not import it."""
+    del arguments
+    state = StateFolder.from_env()
+    python = EngineEnvironment(state, ROOT).python
+    if not python.exists():
+        raise ClusterError("the engine's environment is missing: run `make engine-env`")
+    command = [str(python), "-m", "sunfleet_tuner.samples", "models", "--to", str(state.models)]
+    adapters = ("--adapters", str(ROOT / "manifests" / "samples" / "adapters"))
+    path = f"{ROOT / 'crds'}:{ROOT / 'worker_images' / 'tuner'}"
+    with exclusive(state.root / "models.lock", progress), progress.step("sample models"):
+        code = subprocess.run([*command, *adapters], env={**os.environ, "PYTHONPATH": path}, check=False).returncode
+    if code:
+        raise ClusterError(f"the sample models could not be made (exit {code}); what went wrong is said above")
+    return 0
+
+
+def _images(arguments: argparse.Namespace, progress: Progress) -> int:
+    state, cluster, builder = StateFolder.from_env(), open_cluster(), pick_builder()
+    settings, uv = ImageSettings(), find_uv(state)
+    chosen = _chosen(arguments.names, worker_engine(settings, cluster))
+    with exclusive(state.root / "images.lock", progress), build_secrets(HostNetwork()) as secrets:
+        workshop = Workshop(
+            root=ROOT,
+            state=state,
+            builder=builder,
+            base=_base(settings, builder, state, progress),
+            requirements=lambda extra: export_requirements(uv, ROOT, (extra,)),
+            secrets=secrets,
+            progress=progress,
+        )
+        refs = prepare(workshop, chosen, None if arguments.build_only else cluster)
+        record_refs(state, refs)
+    return 0
+
+
+def worker_engine(settings: ImageSettings, cluster: Cluster) -> Engine:
+    """The worker's flavour: the embedded cluster's pods can mount an environment of this machine, others cannot."""
+    if settings.worker_engine is not Engine.AUTO:
+        return settings.worker_engine
+    return Engine.MOUNTED if cluster.flavour == "embedded" else Engine.CPU
+
+
+def _chosen(names: list[str], engine: Engine) -> list[Image]:
+    known = {image.name: image for image in images(engine)}
+    if unknown := sorted(set(names) - set(known)):
+        raise ClusterError(f"no image is called {', '.join(unknown)}; there are {', '.join(known)}")
+    return [image for name, image in known.items() if not names or name in names]
+
+
+def _base(settings: ImageSettings, builder: Builder, state: StateFolder, progress: Progress) -> str:
+    """The base image's name; empty leaves it to the Dockerfiles."""
+    if settings.base_image or builder.pulls:
+        return settings.base_image
+    return ensure_base(builder, state.images, settings.debian_mirror, progress)
+
+
+def _install(arguments: argparse.Namespace, progress: Progress) -> int:
+    del arguments
+    _fleet(progress).install()
+    return 0
+
+
+def _uninstall(arguments: argparse.Namespace, progress: Progress) -> int:
+    del arguments
+    _fleet(progress).uninstall()
+    return 0
+
+
+def _fleet(progress: Progress) -> Fleet:
+    state = StateFolder.from_env()
+    return Fleet(ROOT, state, Kubectl.of(open_cluster(), state), progress)
