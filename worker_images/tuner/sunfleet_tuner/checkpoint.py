@@ -16,10 +16,11 @@ from peft import PeftModel
 from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load_file, save_file
 
+from sunfleet_api.files import META_FILE, relevant_files
+from sunfleet_api.fingerprint import decoder_digest, digest_of_files
 from sunfleet_tuner.files import whole_folder
 
 ADAPTER_FILE: Final = "adapter_model.safetensors"
-META_FILE: Final = "sunfleet.json"
 SCHEMA_VERSION: Final = 1
 
 
@@ -48,20 +49,22 @@ class CheckpointMeta(BaseModel):
     accuracy: list[Accuracy] = []
 
 
-def weights_digest(folder: Path) -> str:
-    """``sha256:<hex>`` over the names and contents of a checkpoint's safetensors files, sorted by name."""
-    total = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as stream:
-            total.update(f"{path.name}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
-    return f"sha256:{total.hexdigest()}"
+def checkpoint_digest(folder: Path) -> str:
+    """The checkpoint's identity as the resolver reports it: a decoder's digest is that of its files."""
+    names = relevant_files(path.name for path in folder.iterdir())
+    hashes = {}
+    for name in names:
+        with (folder / name).open("rb") as stream:
+            hashes[name] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return decoder_digest(digest_of_files(hashes))
 
 
 def save_adapter(model: PeftModel, target: Path, meta: CheckpointMeta, base_name: str) -> None:
     """Write the adapter in bfloat16 with ``meta``; ``base_name`` is what peft calls the base, a name and not a path."""
     model.peft_config[model.active_adapter].base_model_name_or_path = base_name
     with whole_folder(target) as draft:
-        model.save_pretrained(draft)
+        # Embeddings are the decoder's; "auto" would ask a hub whether they changed.
+        model.save_pretrained(draft, save_embedding_layers=False)
         (draft / "README.md").unlink(missing_ok=True)  # peft's model card is an empty form
         tensors = {name: tensor.to(torch.bfloat16) for name, tensor in load_file(draft / ADAPTER_FILE).items()}
         save_file(tensors, draft / ADAPTER_FILE, metadata={"format": "pt"})

