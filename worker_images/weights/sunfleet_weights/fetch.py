@@ -89,7 +89,7 @@ def _save_all(source: Source, wanted: Sequence[SourceFile], stage: Path, workers
         try:
             for future in futures:
                 future.result()
-        except BaseException:
+        except BaseException:  # one failed, or we are told to go: start no other
             threads.shutdown(cancel_futures=True)
             raise
 

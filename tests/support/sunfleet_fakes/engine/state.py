@@ -110,7 +110,7 @@ class Engine:
             await self._wait_for_room(owner, prompt_tokens)
             try:
                 yield
-            except BaseException:
+            except BaseException:  # also cancellation: a broken prefill must not keep a lease
                 self.ledger.free(owner)
                 raise
             finally:

@@ -1,0 +1,56 @@
+"""What the router's suites share: two tasks, each with a prefill pod, and two decode pods."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from support import fakes
+from support.fakes import ApiProxy
+from support.fleet import ROUTER_NAMESPACE, ROUTER_SERVICE, wait_ready
+from support.kubectl import Kubectl
+from support.served import ServedFleet
+
+
+@pytest.fixture(scope="session")
+def router_url(kubectl: Kubectl) -> Iterator[str]:
+    """The router's Service: by its own address where this machine reaches it, else forwarded."""
+    service = kubectl.get(ROUTER_SERVICE, "--namespace", ROUTER_NAMESPACE)
+    port = next(entry["port"] for entry in service["spec"]["ports"] if entry["name"] == "http")
+    address = service["spec"]["clusterIP"]
+    if reachable(address, port):
+        yield f"http://{address}:{port}"
+    else:
+        with kubectl.port_forward(ROUTER_NAMESPACE, ROUTER_SERVICE, port) as url:
+            yield url
+
+
+def reachable(address: str, port: int) -> bool:
+    """Whether a TCP connection can be made within two seconds."""
+    try:
+        with socket.create_connection((address, port), timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def running(
+    kubectl: Kubectl, proxy: ApiProxy, make_namespace: Callable[[str], str], fake_image: str, router_url: str
+) -> ServedFleet:
+    """The fleet, Ready."""
+    namespace = make_namespace("router")
+    models = {"maths": "hf://acme/maths", "code": "hf://acme/code-lora"}
+    tasks = [fakes.sun_model(task, uri, model_name=f"{namespace}/{task}") for task, uri in models.items()]
+    kubectl.apply([fakes.decoder(fake_image, replicas=2), *tasks], namespace)
+    wait_ready(kubectl, namespace, 120)
+    return ServedFleet(kubectl, proxy, namespace, router_url)
+
+
+@pytest.fixture
+def fleet(running: ServedFleet) -> ServedFleet:
+    """The same fleet for each test, without what the one before did to it."""
+    running.reset()
+    return running

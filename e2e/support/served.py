@@ -1,0 +1,65 @@
+"""A fleet of fake engines behind the router, as a client and as a test see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sunfleet_fakes.engine.tokens import expected_text, tokenize
+from sunfleet_fakes.harness import EngineControl
+from support import fakes
+from support.fakes import ApiProxy
+from support.fleet import engine_pods
+from support.kubectl import Json, Kubectl, wait_until
+from support.streams import ask, completion
+
+ANSWER_TOKENS = 16  # of a fake engine, EOS included, unless a test says otherwise
+
+
+@dataclass(frozen=True)
+class ServedFleet:
+    """Tasks ``maths`` and ``code`` over the decoder ``base``, as a client and as a test see them."""
+
+    kubectl: Kubectl
+    proxy: ApiProxy
+    namespace: str
+    url: str
+
+    def model(self, task: str) -> str:
+        """Name for the OpenAI API."""
+        return f"{self.namespace}/{task}"
+
+    def pods(self, role: str, task: str = "") -> list[Json]:
+        return engine_pods(self.kubectl, self.namespace, role, task)
+
+    def engines(self, role: str, task: str = "") -> list[EngineControl]:
+        """Controls of all live pods of a role."""
+        return self.proxy.engines(self.pods(role, task))
+
+    def expected(self, task: str, prompt: str, *, max_tokens: int = 20, answer_tokens: int = ANSWER_TOKENS) -> str:
+        """The only right text."""
+        (prefill,), decode = self.engines("prefill", task), self.engines("decode")
+        return expected_text(
+            fakes.identity(prefill), fakes.identity(decode[0]), tokenize(prompt),
+            answer_tokens=answer_tokens, max_tokens=max_tokens,
+        )  # fmt: skip
+
+    def configure(self, role: str, task: str = "", **behaviour: object) -> None:
+        """Let every pod of a role behave like this."""
+        for engine in self.engines(role, task):
+            engine.configure(**behaviour)
+
+    def reset(self) -> None:
+        """Whole again: every pod Ready and without faults, the router willing."""
+        wait_until("two decode pods are ready", lambda: self._ready("decode") == 2, 90, 0.5)
+        wait_until("two prefill pods are ready", lambda: self._ready("prefill") == 2, 90, 0.5)
+        for engine in [*self.engines("prefill"), *self.engines("decode")]:
+            engine.reset()
+        for task in ("maths", "code"):
+            question = completion(self.model(task), "are you there")
+            wait_until(f"{task} answers", lambda body=question: ask(self.url, body).status == 200, 30, 0.5)
+        for engine in [*self.engines("prefill"), *self.engines("decode")]:
+            engine.reset()
+
+    def _ready(self, role: str) -> int:
+        states = [state for pod in self.pods(role) for state in pod.get("status", {}).get("conditions", [])]
+        return sum(state["type"] == "Ready" and state["status"] == "True" for state in states)
