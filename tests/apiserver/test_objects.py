@@ -203,3 +203,21 @@ def test_kubectl_diff_is_empty_after_apply(
     manifest.write_text(yaml.safe_dump(merged(BASES[kind], {"metadata": {"namespace": namespace}})))
     _kubectl(plane, "apply", "-f", str(manifest))
     assert _kubectl(plane, "diff", "-f", str(manifest)) == ""
+
+
+def test_the_committed_crds_install_with_plain_kubectl_apply(api: Api, plane: RunningControlPlane) -> None:
+    folder = Path(__file__).resolve().parents[2] / "crds"
+    # Client-side apply keeps the whole document in an annotation: 256 KiB at most.
+    applied = _kubectl(plane, "apply", "--dry-run=server", "-k", str(folder))
+    assert len(applied.splitlines()) == len(KINDS)
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted((Path(__file__).resolve().parents[2] / "manifests" / "samples").rglob("*.yaml")),
+    ids=lambda p: p.stem,
+)
+def test_a_sample_is_accepted_as_it_stands(path: Path, api: Api, namespace: str) -> None:
+    for document in yaml.safe_load_all(path.read_text()):
+        if document and document["apiVersion"] == names.API_VERSION:
+            api.create(collection(document["kind"], namespace), document, dry_run=True)
