@@ -25,6 +25,10 @@ class ImageStore(Protocol):
         """Take in the images of an OCI or Docker archive."""
 
 
+# Builds of one image before giving up on sources that change meanwhile.
+_ATTEMPTS = 3
+
+
 @dataclass(frozen=True)
 class Workshop:
     """Everything a build needs besides the image itself.
@@ -56,19 +60,28 @@ class Workshop:
         )
         return image.ref(inputs.tag())
 
-    def build(self, image: Image, ref: str) -> None:
-        """Build `ref` unless the builder holds it."""
-        if self.builder.has(ref):
-            self.progress.say(f"  = {image.name}: built already ({ref})")
-            return
-        log = self.state.images / f"{image.name}.log"
-        request = BuildRequest(image.dockerfile, self.root, ref, log, args=self.args(image), secrets=self.secrets)
-        with self.progress.step(f"build {image.name}") as step:
-            step.outcome = ref
-            self.builder.build(request)
-            if self.ref(image) != ref:
-                self.builder.remove(ref)  # its tag would lie for ever
-                raise ClusterError(f"the sources of {image.name} changed while it was built: build it again")
+    def build(self, image: Image) -> str:
+        """Build `image` unless the builder holds it; its name.
+
+        Raises:
+            ClusterError: the build failed, or its sources change faster than it builds.
+        """
+        ref = self.ref(image)
+        for _ in range(_ATTEMPTS):
+            if self.builder.has(ref):
+                self.progress.say(f"  = {image.name}: built already ({ref})")
+                return ref
+            log = self.state.images / f"{image.name}.log"
+            request = BuildRequest(image.dockerfile, self.root, ref, log, args=self.args(image), secrets=self.secrets)
+            with self.progress.step(f"build {image.name}") as step:
+                step.outcome = ref
+                self.builder.build(request)
+            if (current := self.ref(image)) == ref:
+                return ref
+            # Which of the two states was built is unknown: the tag could lie for ever.
+            self.builder.remove(ref)
+            ref = current
+        raise ClusterError(f"the sources of {image.name} change while it is built: build it when they stand still")
 
     def load(self, image: Image, ref: str, store: ImageStore) -> None:
         """Copy `ref` from the builder into the cluster; the archive between them lives only meanwhile."""
@@ -84,19 +97,21 @@ class Workshop:
 
 def prepare(workshop: Workshop, images: Iterable[Image], store: ImageStore | None) -> dict[str, str]:
     """Bring `images` into `store` (None: only build). Full names by short name. One loads while another builds."""
-    refs = {image.name: (image, workshop.ref(image)) for image in images}
+    refs: dict[str, str] = {}
     with ThreadPoolExecutor(1) as loader:
         loads: list[Future[None]] = []
-        for image, ref in refs.values():
+        for image in images:
+            ref = workshop.ref(image)
             if store is not None and store.has_image(ref):
                 workshop.progress.say(f"  = {image.name}: in the cluster already ({ref})")
-                continue
-            workshop.build(image, ref)
-            if store is not None:
-                loads.append(loader.submit(workshop.load, image, ref, store))
+            else:
+                ref = workshop.build(image)
+                if store is not None:
+                    loads.append(loader.submit(workshop.load, image, ref, store))
+            refs[image.name] = ref
         for load in loads:
             load.result()
-    return {name: ref for name, (_, ref) in refs.items()}
+    return refs
 
 
 def project_version(root: Path) -> str:
