@@ -2,7 +2,9 @@
 node.
 """
 
+import math
 import textwrap
+from datetime import datetime
 from pathlib import Path
 from string import Template
 
@@ -48,13 +50,20 @@ def node_exists(api: ApiClient) -> bool:
     return api.get(_NODE) is not None
 
 
-def node_problem(api: ApiClient) -> str | None:
-    """Why the node cannot take pods, or None."""
+def node_problem(api: ApiClient, since: float = 0.0) -> str | None:
+    """Why the node cannot take pods, or None. What kubelet said before `since` (Unix time) does not count."""
     node = api.get(_NODE)
     if node is None:
         return "not registered"
     ready = _condition(node, "Ready")
-    return None if ready.get("status") == "True" else f"not ready: {ready.get('message', 'no condition yet')}"
+    if ready.get("status") != "True":
+        return f"not ready: {ready.get('message', 'no condition yet')}"
+    return "nothing heard from this kubelet yet" if _heard(ready) < math.floor(since) else None
+
+
+def _heard(condition: Json) -> float:
+    """When kubelet last confirmed a condition (Unix time, whole seconds)."""
+    return datetime.fromisoformat(condition["lastHeartbeatTime"]).timestamp()
 
 
 def dns_problem(api: ApiClient) -> str | None:

@@ -151,7 +151,8 @@ class EmbeddedCluster:
             wait_for("the node", lambda: None if addons.node_exists(api) else "not registered", layout.logs, "kubelet")
             self._bring(components.policy(layout))
         with progress.step("node and DNS ready"):
-            wait_for("the node", lambda: addons.node_problem(api), layout.logs, "kubelet")
+            since = self._started_at("kubelet")  # a kubelet that has just started says `not ready` first
+            wait_for("the node", lambda: addons.node_problem(api, since), layout.logs, "kubelet")
             addons.pretend_gpus(api, self._settings.gpus)
             wait_for("cluster DNS", lambda: addons.dns_problem(api), layout.logs, "kubelet")
 
@@ -163,6 +164,11 @@ class EmbeddedCluster:
         started = {component.name: processes.start(component, root, logs, inside) for component in missing}
         health.wait_healthy(wanted, root, logs, READY_TIMEOUT, started)
         return f"started {', '.join(component.name for component in missing)}" if missing else "running already"
+
+    def _started_at(self, component: str) -> float:
+        """When the running process of `component` started (Unix time)."""
+        process = processes.find(self.layout.root).get(component)
+        return time.time() - process.age() if process else time.time()
 
     def _stop_outdated(self, wanted: Sequence[Component]) -> None:
         """Stop what runs with another command line, configuration or program than it should."""

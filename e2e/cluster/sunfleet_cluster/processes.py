@@ -136,7 +136,7 @@ def log_end(logs: Path, component: str, lines: int = 15) -> str:
 def find(root: Path) -> dict[str, Process]:
     """Live processes of the cluster in `root`, by component."""
     found = dict[str, Process]()
-    for process in _marked(str(root)):
+    for process in every(root):
         known = found.get(process.mark.component)
         # A child that has not called exec yet looks like its parent: the older one is the component.
         if known is None or process.ticks < known.ticks:
@@ -144,12 +144,13 @@ def find(root: Path) -> dict[str, Process]:
     return found
 
 
-def _marked(root: str) -> Iterator[Process]:
+def every(root: Path) -> Iterator[Process]:
+    """Every process that says it is a component of the cluster in `root`; two of one component should not be."""
     for folder in PROC.iterdir():
         if not folder.name.isdigit():
             continue
         try:
-            process = _read(folder, root)
+            process = _read(folder, str(root))
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue  # gone while we looked, a kernel thread, or another user's
         if process is not None:

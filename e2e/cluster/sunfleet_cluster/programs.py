@@ -52,12 +52,13 @@ class Program:
         digest = hashlib.sha256()
         for part in (self.package, self.link_flags, compiler):
             digest.update(part.encode() + b"\0")
-        for file in [*(self.folder / pin for pin in _PINS), *self._sources()]:
+        pins = [self.folder / pin for pin in _PINS if (self.folder / pin).exists()]
+        for file in [*pins, *self._sources()]:
             digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
         return digest.hexdigest()
 
     def _sources(self) -> list[Path]:
-        return sorted((self.folder / self.package).glob("*.go")) if self.package.startswith("./") else []
+        return sorted((self.folder / self.package).glob("*.go")) if self.package.startswith(".") else []
 
 
 def _kubernetes(name: str) -> Program:
@@ -72,13 +73,15 @@ EMBEDDED = (
     Program("kube-router", "addons", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"),
     Program("coredns", "addons", "./coredns"),
 )
+# What the smoke tests run in pods.
+PROBE = Program("probe", "probe", ".")
 KIND = (_kubernetes("kubectl"), Program("kind", "kind", "sigs.k8s.io/kind"))
 
 
 def required_go() -> tuple[int, int]:
     """The oldest Go (major, minor) that builds every module: the highest `go` line of the modules."""
-    lines = ((GO_MODULES / module / "go.mod").read_text() for module in ("kubernetes", "addons", "kind"))
-    versions = (re.search(r"^go (\d+)\.(\d+)", text, re.MULTILINE) for text in lines)
+    texts = (file.read_text() for file in GO_MODULES.glob("*/go.mod"))
+    versions = (re.search(r"^go (\d+)\.(\d+)", text, re.MULTILINE) for text in texts)
     return max((int(found[1]), int(found[2])) for found in versions if found)
 
 
