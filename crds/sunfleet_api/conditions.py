@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
@@ -147,14 +147,3 @@ class Condition(ApiModel):
 
 
 Conditions = Annotated[tuple[Condition, ...], Field(max_length=32), list_map("type")]
-
-
-def find(conditions: Iterable[Condition], type_: str) -> Condition | None:
-    """The condition of that type, or ``None``."""
-    return next((condition for condition in conditions if condition.type == type_), None)
-
-
-def is_true(conditions: Iterable[Condition], type_: str) -> bool:
-    """Whether the condition is there and True; Unknown and absent are not."""
-    condition = find(conditions, type_)
-    return condition is not None and condition.status == "True"

@@ -28,7 +28,6 @@ __all__ = [
     "compare",
     "decoder_digest",
     "digest_of_files",
-    "effective_config",
     "fingerprint",
     "kv_relevant",
     "revision_hash",
@@ -71,17 +70,11 @@ def fingerprint(config: Mapping[str, Any], tokenizer_hash: str, contract: Engine
     return KVFingerprint(version=FINGERPRINT_VERSION, digest=_sha256(facts))
 
 
-def effective_config(decoder: ResolverReport, task: ResolverReport) -> tuple[dict[str, Any], str]:
-    """``(config, tokenizer hash)`` of a task's prefill pods; an adapter runs over the decoder's own checkpoint."""
-    if ADAPTER in task.config:
-        return decoder.config, decoder.tokenizer_hash
-    return task.config, task.tokenizer_hash
-
-
 def compare(decoder: ResolverReport, task: ResolverReport) -> list[str]:
     """Why the decoder could not read the task's KV, one difference per entry; empty when it can.
 
-    A fact that only one side knows is a difference: what cannot be compared is not trusted.
+    Empty means that :func:`fingerprint` is the same for both under one contract (an adapter runs over the decoder's own
+    checkpoint). A fact that only one side knows is a difference: what cannot be compared is not trusted.
     """
     if ADAPTER in task.config:
         return list(_adapter_faults(decoder, task))

@@ -11,7 +11,6 @@ from typing import Final
 from sunfleet_api.scaling import Autoscaling
 from sunfleet_api.shared_decoder import SHARED_DECODER, SharedDecoderSpec
 from sunfleet_api.sun_model import SUN_MODEL, SunModelSpec
-from sunfleet_api.verification import Verification
 
 
 def _scales(autoscaling: Autoscaling | None) -> bool:
@@ -19,8 +18,12 @@ def _scales(autoscaling: Autoscaling | None) -> bool:
     return autoscaling is not None and autoscaling.mode != "External"
 
 
-def _verifies(verification: Verification | None) -> bool:
-    return verification is not None and verification.policy != "Off"
+def _asks(spec: SunModelSpec, field: str, *, unless: object = None) -> bool:
+    """Whether this field of ``verification`` was written down with another value; ``decoderMismatch`` acts."""
+    verification = spec.verification
+    if verification is None or field not in verification.model_fields_set:
+        return False
+    return bool(getattr(verification, field) != unless)
 
 
 # Path below spec -> whether this spec asks for something that does not happen.
@@ -42,7 +45,10 @@ _OF_MODEL: Final[Mapping[str, Callable[[SunModelSpec], bool]]] = {
     "rollout.engineUpgrade": lambda spec: spec.rollout.engine_upgrade != "Manual",
     "rollout.profileUpdates": lambda spec: spec.rollout.profile_updates != "Manual",
     "traffic.weight": lambda spec: spec.traffic.weight != 1,
-    "verification": lambda spec: _verifies(spec.verification),
+    "verification.goldenPrompts": lambda spec: _asks(spec, "golden_prompts"),
+    "verification.minMatchPercent": lambda spec: _asks(spec, "min_match_percent"),
+    "verification.policy": lambda spec: _asks(spec, "policy", unless="Off"),
+    "verification.samplePerMillion": lambda spec: _asks(spec, "sample_per_million", unless=0),
 }
 # Kind -> paths that may be named.
 INACTIVE: Final[Mapping[str, tuple[str, ...]]] = {

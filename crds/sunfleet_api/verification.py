@@ -29,7 +29,7 @@ class Verification(ApiModel):
     golden_prompts: GoldenPrompts | None = None
     """Prompts with their exact answers. Default: those beside the weights."""
     policy: Literal["Enforce", "Warn", "Off"] = "Enforce"
-    """Enforce: no traffic on a mismatch. Warn: traffic and a condition. Off: no check."""
+    """Enforce: no traffic on a mismatch. Warn: traffic and a condition. "Off", in quotes for YAML: no check."""
     min_match_percent: Percent = 100
     """Prompts that must be answered exactly."""
     sample_per_million: int = Field(default=0, ge=0, le=1_000_000)

@@ -27,7 +27,10 @@ GIVEN_MODEL: dict[str, dict[str, Any]] = {
     "rollout.engineUpgrade": {"rollout": {"engineUpgrade": "Automatic"}},
     "rollout.profileUpdates": {"rollout": {"profileUpdates": "Automatic"}},
     "traffic.weight": {"traffic": {"weight": 2}},
-    "verification": {"verification": {}},
+    "verification.goldenPrompts": {"verification": {"goldenPrompts": {"uri": "pvc://g"}}},
+    "verification.minMatchPercent": {"verification": {"minMatchPercent": 100}},
+    "verification.policy": {"verification": {"policy": "Enforce"}},
+    "verification.samplePerMillion": {"verification": {"samplePerMillion": 5}},
 }
 
 
@@ -44,8 +47,8 @@ def test_a_models_field_without_effect_is_named(path: str) -> None:
 
 
 def test_several_are_named_in_order() -> None:
-    spec = SunModelSpec.model_validate(MODEL | GIVEN_MODEL["verification"] | GIVEN_MODEL["autoscaling"])
-    assert inactive_fields(spec) == ("spec.autoscaling", "spec.verification")
+    spec = SunModelSpec.model_validate(MODEL | GIVEN_MODEL["verification.policy"] | GIVEN_MODEL["autoscaling"])
+    assert inactive_fields(spec) == ("spec.autoscaling", "spec.verification.policy")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +58,7 @@ def test_several_are_named_in_order() -> None:
         {"replicas": 3, "paused": True},
         {"autoscaling": {"mode": "External", "maxReplicas": 3}},
         {"rollout": {"maxSurge": 0, "maxUnavailable": 1, "engineUpgrade": "Manual", "profileUpdates": "Manual"}},
-        {"verification": {"policy": "Off"}},
+        {"verification": {"policy": "Off", "decoderMismatch": "Warn", "samplePerMillion": 0}},
         {"traffic": {"weight": 1, "maxInFlight": 3}},
         {"prefill": {"adapter": {"uri": "pvc://a"}}},
     ],
