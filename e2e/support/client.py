@@ -15,7 +15,7 @@ DECODE_HEADER = "x-sunfleet-decode-pod"
 
 @dataclass
 class Answer:
-    """One answer; times in seconds. ``decode_pod`` is empty when the first token was the whole answer."""
+    """One answer. ``decode_pod`` is empty when the first token was the whole answer."""
 
     model: str = ""
     text: str = ""
@@ -24,9 +24,20 @@ class Answer:
     finish_reason: str | None = None
     prefill_pod: str = ""
     decode_pod: str = ""
-    first_token_seconds: float | None = None  # streamed answers only
-    seconds: float = 0.0
+    asked_at: float = 0.0  # on the monotonic clock, like the next two
+    first_token_at: float = 0.0  # of a whole answer: when it was there
+    ended_at: float = 0.0
     usage: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """From question to end."""
+        return self.ended_at - self.asked_at
+
+    @property
+    def first_token_seconds(self) -> float:
+        """TTFT as the client sees it."""
+        return self.first_token_at - self.asked_at
 
 
 class RouterClient:
@@ -55,16 +66,15 @@ class RouterClient:
         # The engine's own fields, which OpenAI's API does not have, travel in extra_body.
         extra = {"return_token_ids": True} | body.pop("extra_body", {})
         options = {"stream_options": {"include_usage": True}} if stream else {}
-        answer = Answer()
-        started = time.monotonic()
+        answer = Answer(asked_at=time.monotonic())
         raw = create(**body, temperature=0.0, stream=stream, extra_body=extra, **options)
         answer.prefill_pod = raw.headers.get(PREFILL_HEADER, "")
         answer.decode_pod = raw.headers.get(DECODE_HEADER, "")
         for part in raw.parse() if stream else [raw.parse()]:
             _add(answer, part.to_dict())
-            if stream and answer.token_ids and answer.first_token_seconds is None:
-                answer.first_token_seconds = time.monotonic() - started
-        answer.seconds = time.monotonic() - started
+            if answer.token_ids and not answer.first_token_at:
+                answer.first_token_at = time.monotonic()
+        answer.ended_at = time.monotonic()
         return answer
 
 

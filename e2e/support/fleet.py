@@ -14,6 +14,7 @@ from support.kubectl import Json, Kubectl
 KINDS = "shareddecoders.serving.sunfleet.dev,sunmodels.serving.sunfleet.dev"
 ROUTER_NAMESPACE = "sunfleet-system"
 ROUTER_SERVICE = "service/sunfleet-router"
+ROUTER_SERVICE_PORT = 80
 # Reasons for which waiting longer helps nobody.
 HOPELESS = frozenset({"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"})
 

@@ -20,6 +20,13 @@ class PromptTokens:
     local_cache: int = 0  # found in its prefix cache
     transferred: int = 0  # read from a prefill pod
 
+    def __add__(self, other: PromptTokens) -> PromptTokens:
+        return PromptTokens(
+            self.local_compute + other.local_compute,
+            self.local_cache + other.local_cache,
+            self.transferred + other.transferred,
+        )
+
     def __sub__(self, earlier: PromptTokens) -> PromptTokens:
         return PromptTokens(
             self.local_compute - earlier.local_compute,

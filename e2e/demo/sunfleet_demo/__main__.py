@@ -44,7 +44,14 @@ def as_json(result: Result) -> dict[str, object]:
         "proven": result.proven,
         "claims": [asdict(claim) for claim in result.claims],
         "answers": [
-            {"task": one.question.task, "question": one.question.text, "streamed": one.streamed, **asdict(one.answer)}
+            {
+                "task": one.question.task,
+                "question": one.question.text,
+                "streamed": one.streamed,
+                "seconds": round(one.answer.seconds, 3),
+                "first_token_seconds": round(one.answer.first_token_seconds, 3) if one.streamed else None,
+                **{key: value for key, value in asdict(one.answer).items() if not key.endswith("_at")},
+            }
             for one in result.asked
         ],
     }
@@ -55,7 +62,7 @@ def _what_next(screen: Screen, kubectl: Kubectl, namespace: str) -> None:
     for line in (
         f"export KUBECONFIG={kubectl.kubeconfig} PATH={kubectl.binary.rpartition('/')[0]}:$PATH",
         f"look at it:  kubectl -n {namespace} get sdec,sun,pods",
-        "talk to it:  kubectl -n sunfleet-system port-forward service/sunfleet-router 8080 &",
+        "talk to it:  kubectl -n sunfleet-system port-forward service/sunfleet-router 8080:80 &",
         "             curl -s localhost:8080/v1/chat/completions -H 'content-type: application/json' "
         "-d @manifests/samples/requests/toolcall.json",
         f"stop it:     kubectl delete namespace {namespace}, and the cluster with 'make cluster-down'",

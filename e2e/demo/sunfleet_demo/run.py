@@ -14,7 +14,7 @@ from sunfleet_demo.proof import Claim, claims
 from sunfleet_demo.questions import Asked, Known, Question, ask_all, compute, questions
 from sunfleet_demo.screen import Screen
 from support.client import RouterClient
-from support.fleet import ROUTER_NAMESPACE, ROUTER_SERVICE, engine_pods, pod_names, wait_ready
+from support.fleet import ROUTER_NAMESPACE, ROUTER_SERVICE, ROUTER_SERVICE_PORT, engine_pods, pod_names, wait_ready
 from support.kubectl import Kubectl, KubectlError, wait_until
 from support.metrics import PromptTokens, pod_prompt_tokens
 from support.reference import Reference
@@ -79,7 +79,7 @@ class Demo:
         known = {task: future.result() for task, future in futures.items()}
         self.screen.head("Both tasks, asked through the router with the openai client")
         decoders = pod_names(engine_pods(self.kubectl, self.namespace, names.ROLE_DECODE))
-        with self.kubectl.port_forward(ROUTER_NAMESPACE, ROUTER_SERVICE, names.ROUTER_PORT) as url:
+        with self.kubectl.port_forward(ROUTER_NAMESPACE, ROUTER_SERVICE, ROUTER_SERVICE_PORT) as url:
             client = RouterClient(url)
             wait_until("the router serves both tasks", partial(_serves, client, asked), SYNC_SECONDS)
             before = self._prompt_tokens(decoders)

@@ -47,9 +47,7 @@ class Screen:
     def answer(self, asked: Asked, known: Known) -> None:
         """The question, the answer, who served it and how fast."""
         answer, how = asked.answer, "streamed" if asked.streamed else "in one piece"
-        first = (
-            f"first token after {answer.first_token_seconds:.2f} s, " if answer.first_token_seconds is not None else ""
-        )
+        first = f"first token after {answer.first_token_seconds:.2f} s, " if asked.streamed else ""
         self._console.print(
             f"  [cyan]{escape(asked.question.task)}[/] ({how}): {escape(asked.question.text)}", highlight=False
         )

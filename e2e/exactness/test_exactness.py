@@ -1,0 +1,157 @@
+"""Every answer equals "task module over the prompt, frozen decoder afterwards", on the real cluster with real engines.
+
+float32 and greedy, so equality is token for token. A near-tie of the reference (support.exact) ends the comparison of its
+answer at that position and is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from sunfleet_api import names
+from support.client import Answer
+from support.metrics import PromptTokens
+from support.prompts import Prompts
+from support.running import RunningFleet, assert_exact
+
+pytestmark = pytest.mark.timeout(900)  # the first test may have to wait for engines to start
+
+BLOCK = 32  # spec.engine.blockSize of the sample
+LENGTHS = [blocks * BLOCK + offset for blocks in range(1, 5) for offset in (-1, 0, 1)]
+TASKS = ("arith", "toolcall")
+OUTPUT = 12  # tokens; from every length near a block border the answer crosses that border
+
+
+class Ledger:
+    """Asks, compares, and keeps count of the prompts that reached a decoder."""
+
+    def __init__(self, fleet: RunningFleet) -> None:
+        self.fleet = fleet
+        self.before = {role: fleet.prompt_tokens(fleet.pods(role)) for role in (names.ROLE_PREFILL, names.ROLE_DECODE)}
+        self.answers: list[Answer] = []
+
+    def ask(self, task: str, prompt: list[int], *, stream: bool = False, **options: Any) -> Answer:
+        """One question over token ids; the answer is counted and not yet compared."""
+        answer = self.fleet.client.complete(task, prompt, stream=stream, **options)
+        self.answers.append(answer)
+        return answer
+
+    def counted(self, role: str) -> PromptTokens:
+        """Prompt tokens by source over all pods of a role, since the ledger was opened."""
+        return self.fleet.counted_since(self.before[role], self.prompts(role))
+
+    def prompts(self, role: str) -> int:
+        """Tokens of the prompts that a role was asked; a first token that is the whole answer needs no decoder."""
+        asked = [answer for answer in self.answers if role == names.ROLE_PREFILL or answer.decode_pod]
+        return sum(len(answer.prompt_token_ids) for answer in asked)
+
+
+@pytest.fixture(scope="module")
+def ledger(fleet: RunningFleet) -> Ledger:
+    return Ledger(fleet)
+
+
+@pytest.fixture(scope="module")
+def prompts(fleet: RunningFleet) -> Iterator[Prompts]:
+    yield Prompts.of_this_run(fleet.reference)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("task", TASKS)
+def test_cold_and_repeated_at_every_side_of_a_block_border(
+    ledger: Ledger, prompts: Prompts, task: str, length: int
+) -> None:
+    prompt = prompts.new(length)
+    expected = ledger.fleet.expected(task, prompt, max_tokens=OUTPUT, ignore_eos=True)
+    options = {"max_tokens": OUTPUT, "extra_body": {"ignore_eos": True}}
+    assert_exact(ledger.ask(task, prompt, **options), expected)
+    assert_exact(ledger.ask(task, prompt, stream=True, **options), expected)
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_the_shortest_prompts(ledger: Ledger, prompts: Prompts, length: int) -> None:
+    prompt = prompts.new(length)
+    for task in TASKS:
+        expected = ledger.fleet.expected(task, prompt, max_tokens=OUTPUT)
+        assert_exact(ledger.ask(task, prompt, max_tokens=OUTPUT), expected)
+
+
+def test_one_prompt_from_two_tasks_in_turn(ledger: Ledger, prompts: Prompts) -> None:
+    prompt = prompts.new(3 * BLOCK + 5)
+    answers = {}
+    for task in (*TASKS, *TASKS):
+        answers[task] = ledger.ask(task, prompt, max_tokens=OUTPUT)
+        assert_exact(answers[task], ledger.fleet.expected(task, prompt, max_tokens=OUTPUT))
+    assert len({tuple(answer.token_ids) for answer in answers.values()}) == len(TASKS), (
+        "the prompt does not tell tasks apart"
+    )
+
+
+def test_a_second_turn_reads_the_first_answer_as_prompt(ledger: Ledger, prompts: Prompts) -> None:
+    """Its KV must come from the prefill module: what the decoder computed while it answered is no prompt KV."""
+    for task in TASKS:
+        options = {"max_tokens": BLOCK + 3, "extra_body": {"ignore_eos": True}}
+        first_prompt = prompts.new(BLOCK + 7)
+        first = ledger.ask(task, first_prompt, **options)
+        second_prompt = [*first_prompt, *first.token_ids, *prompts.new(9)]
+        second = ledger.ask(task, second_prompt, **options)
+        assert_exact(second, ledger.fleet.expected(task, second_prompt, max_tokens=BLOCK + 3, ignore_eos=True))
+
+
+def test_eight_mixed_requests_share_one_decode_pod_at_once(ledger: Ledger, prompts: Prompts) -> None:
+    output = 40
+    asked = [(TASKS[i % 2], prompts.new(20 + 17 * i)) for i in range(8)]
+    options = {"max_tokens": output, "extra_body": {"ignore_eos": True}}
+    with ThreadPoolExecutor(len(asked)) as pool:
+        futures = [pool.submit(ledger.ask, task, prompt, stream=True, **options) for task, prompt in asked]
+        answers = [future.result() for future in futures]
+    for (task, prompt), answer in zip(asked, answers, strict=True):
+        assert_exact(answer, ledger.fleet.expected(task, prompt, max_tokens=output, ignore_eos=True))
+    assert len({answer.decode_pod for answer in answers}) == 1
+    assert most_at_once(answers) == len(asked), "the requests did not overlap"
+
+
+def most_at_once(answers: list[Answer]) -> int:
+    """The most answers that were streaming at one moment."""
+    return max(sum(other.first_token_at <= one.first_token_at < other.ended_at for other in answers) for one in answers)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"extra_body": {"repetition_penalty": 1.3}},
+        {"presence_penalty": 1.5, "frequency_penalty": 0.7},
+        {"extra_body": {"min_tokens": 10}},
+    ],
+    ids=["repetition", "presence-and-frequency", "min-tokens"],
+)
+def test_penalties_and_minimum_count_the_first_token_as_output(
+    ledger: Ledger, prompts: Prompts, options: dict[str, Any]
+) -> None:
+    sampling = {**options, **options.get("extra_body", {})}
+    sampling.pop("extra_body", None)
+    for task in TASKS:
+        prompt = prompts.new(BLOCK + 11)
+        expected = ledger.fleet.expected(task, prompt, max_tokens=20, **sampling)
+        assert_exact(ledger.ask(task, prompt, max_tokens=20, **options), expected)
+
+
+def test_a_single_token_needs_no_decoder(ledger: Ledger, prompts: Prompts) -> None:
+    prompt = prompts.new(BLOCK)
+    answer = ledger.ask("arith", prompt, max_tokens=1)
+    assert_exact(answer, ledger.fleet.expected("arith", prompt, max_tokens=1))
+    assert answer.decode_pod == ""
+
+
+def test_decoders_computed_no_prompt_and_every_token_is_explained(ledger: Ledger) -> None:
+    """Of all prompts above. Last in this file."""
+    counted = ledger.counted(names.ROLE_DECODE)
+    assert counted.local_compute == 0
+    assert counted.total == ledger.prompts(names.ROLE_DECODE)
+    prefill = ledger.counted(names.ROLE_PREFILL)
+    assert prefill.transferred == 0
+    assert prefill.total == ledger.prompts(names.ROLE_PREFILL)
