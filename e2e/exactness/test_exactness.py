@@ -1,12 +1,11 @@
 """Every answer equals "task module over the prompt, frozen decoder afterwards", on the real cluster with real engines.
 
-float32 and greedy, so equality is token for token. A near-tie of the reference (support.exact) ends the comparison of its
-answer at that position and is printed.
+float32 and greedy, so equality is token for token. A near-tie of the reference (support.exact) ends the comparison of
+its answer at that position and is printed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -56,8 +55,8 @@ def ledger(fleet: RunningFleet) -> Ledger:
 
 
 @pytest.fixture(scope="module")
-def prompts(fleet: RunningFleet) -> Iterator[Prompts]:
-    yield Prompts.of_this_run(fleet.reference)
+def prompts(fleet: RunningFleet) -> Prompts:
+    return Prompts.of_this_run(fleet.reference)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -67,7 +66,7 @@ def test_cold_and_repeated_at_every_side_of_a_block_border(
 ) -> None:
     prompt = prompts.new(length)
     expected = ledger.fleet.expected(task, prompt, max_tokens=OUTPUT, ignore_eos=True)
-    options = {"max_tokens": OUTPUT, "extra_body": {"ignore_eos": True}}
+    options: dict[str, Any] = {"max_tokens": OUTPUT, "extra_body": {"ignore_eos": True}}
     assert_exact(ledger.ask(task, prompt, **options), expected)
     assert_exact(ledger.ask(task, prompt, stream=True, **options), expected)
 
@@ -87,14 +86,14 @@ def test_one_prompt_from_two_tasks_in_turn(ledger: Ledger, prompts: Prompts) -> 
         answers[task] = ledger.ask(task, prompt, max_tokens=OUTPUT)
         assert_exact(answers[task], ledger.fleet.expected(task, prompt, max_tokens=OUTPUT))
     assert len({tuple(answer.token_ids) for answer in answers.values()}) == len(TASKS), (
-        "the prompt does not tell tasks apart"
+        "this prompt tells no tasks apart"
     )
 
 
 def test_a_second_turn_reads_the_first_answer_as_prompt(ledger: Ledger, prompts: Prompts) -> None:
     """Its KV must come from the prefill module: what the decoder computed while it answered is no prompt KV."""
     for task in TASKS:
-        options = {"max_tokens": BLOCK + 3, "extra_body": {"ignore_eos": True}}
+        options: dict[str, Any] = {"max_tokens": BLOCK + 3, "extra_body": {"ignore_eos": True}}
         first_prompt = prompts.new(BLOCK + 7)
         first = ledger.ask(task, first_prompt, **options)
         second_prompt = [*first_prompt, *first.token_ids, *prompts.new(9)]
@@ -105,7 +104,7 @@ def test_a_second_turn_reads_the_first_answer_as_prompt(ledger: Ledger, prompts:
 def test_eight_mixed_requests_share_one_decode_pod_at_once(ledger: Ledger, prompts: Prompts) -> None:
     output = 40
     asked = [(TASKS[i % 2], prompts.new(20 + 17 * i)) for i in range(8)]
-    options = {"max_tokens": output, "extra_body": {"ignore_eos": True}}
+    options: dict[str, Any] = {"max_tokens": output, "extra_body": {"ignore_eos": True}}
     with ThreadPoolExecutor(len(asked)) as pool:
         futures = [pool.submit(ledger.ask, task, prompt, stream=True, **options) for task, prompt in asked]
         answers = [future.result() for future in futures]

@@ -110,9 +110,7 @@ def test_a_new_prefill_module_leaves_every_other_pod_alone(fleet: RunningFleet, 
 
     request = sample_request("toolcall")
     expected = fleet.expected("toolcall", request["messages"], max_tokens=request["max_tokens"])
-    answer = wait_until(
-        "the router knows the new pods", lambda: _served_by_new(fleet, full, request, old), SYNC_SECONDS
-    )
+    answer = wait_until("the new pods answer", lambda: _served_by_new(fleet, full, request, old), SYNC_SECONDS)
     assert_exact(answer, expected)
     assert uids(fleet, names.ROLE_DECODE) == others.pop("decoder")
     for task, before in others.items():

@@ -23,7 +23,7 @@ class Prompts:
 
     def __init__(self, sentences: Sequence[Sequence[int]], seed: int) -> None:
         self.seed = seed
-        self._rng = random.Random(seed)
+        self._rng = random.Random(seed)  # noqa: S311 - test data
         self._sentences = [list(ids) for ids in sentences]
 
     @classmethod
