@@ -1,8 +1,8 @@
 """SIGTERM: stop taking work, let what runs finish, then stop the engine and exit 0.
 
-The order of a pod's end: preStop sleeps while the pod leaves every router's list; SIGTERM; ``readyz`` 503 and new requests
-refused; requests in flight go on for at most ``drain_timeout_seconds``; on a prefill pod also KV that a decoder has not
-read yet; what is left is aborted with an error, never with an ordinary end.
+The order of a pod's end: preStop sleeps while the pod leaves every router's list; SIGTERM; ``readyz`` 503 and new
+requests refused; requests in flight go on for at most ``drain_timeout_seconds``; on a prefill pod also KV that a
+decoder has not read yet; what is left is aborted with an error, never with an ordinary end.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ logger = logging.getLogger(__name__)
 _POLL_SECONDS = 0.2
 
 
-async def drain(traffic: Traffic, kv_in_use: Callable[[], float], timeout: float) -> None:
-    """Return when nothing of this pod is needed any more, or after ``timeout`` seconds.
+async def drain(traffic: Traffic, kv_in_use: Callable[[], float], seconds: float) -> None:
+    """Return when nothing of this pod is needed any more, or after ``seconds``.
 
     Args:
         traffic: counts the requests in flight, and refuses new ones from now on.
         kv_in_use: share of the KV pool that requests hold, 0 when none does.
-        timeout: seconds.
+        seconds: how long to wait at most.
     """
     traffic.draining = True
-    logger.info("Draining: %d requests in flight, at most %.0f s.", traffic.in_flight, timeout)
+    logger.info("Draining: %d requests in flight, at most %.0f s.", traffic.in_flight, seconds)
     try:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(seconds):
             await traffic.idle()
             await _until(lambda: kv_in_use() <= 0)
     except TimeoutError:

@@ -2,8 +2,8 @@
 
 StartupError        the pod cannot start: settings or image are wrong; printed without a traceback, exit code 2
 RequestError        one request is answered with an OpenAI error object
- +- Refused         400: the request can never work here
- +- Unavailable     503: the engine ended it or will not take it; another pod may serve it
+ +- RefusedError         400: the request can never work here
+ +- UnavailableError     503: the engine ended it or will not take it; another pod may serve it
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ class RequestError(Exception):
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
 
-class Refused(RequestError):
+class RefusedError(RequestError):
     """The request can never work on this pod (400)."""
 
     status = HTTPStatus.BAD_REQUEST
     kind = "invalid_request_error"
 
 
-class Unavailable(RequestError):
+class UnavailableError(RequestError):
     """The request may work elsewhere or later (503)."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
     kind = "service_unavailable"
 
 
-def ended_by_engine(code: str) -> Unavailable:
+def ended_by_engine(code: str) -> UnavailableError:
     """The error for a request that the scheduler ended with reason ``code``."""
-    return Unavailable(_MESSAGES.get(code, f"The engine ended this request ({code})."), code=code)
+    return UnavailableError(_MESSAGES.get(code, f"The engine ended this request ({code})."), code=code)

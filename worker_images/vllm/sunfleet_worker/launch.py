@@ -12,10 +12,8 @@ import uvloop
 from fastapi import FastAPI
 from prometheus_client import REGISTRY
 from vllm import envs
-from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.engine.protocol import EngineClient
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
-from vllm.entrypoints.launchers.api_server.entry import build_async_engine_client_from_engine_args
 from vllm.entrypoints.launchers.app import build_app
 from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
 from vllm.entrypoints.launchers.launcher import serve_http, setup_server
@@ -25,6 +23,7 @@ from vllm.version import __version__ as engine_version
 
 from sunfleet_api.worker import WorkerSettings
 from sunfleet_worker.drain import drain
+from sunfleet_worker.engine import running_engine
 from sunfleet_worker.frontend.app import install
 from sunfleet_worker.frontend.gate import Traffic
 from sunfleet_worker.frontend.streams import WatchedEngine
@@ -36,23 +35,29 @@ def run(args: Sequence[str], settings: WorkerSettings) -> None:
     """Serve until SIGTERM; returns after a drain.
 
     Raises:
-        SystemExit: the engine does not know an argument.
+        SystemExit: the engine does not know an argument, or SIGTERM came before the server was up.
     """
+    signal.signal(signal.SIGTERM, _exit_at_once)
     parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(list(args))
     configure_logging_from_args(parsed)
     validate_parsed_serve_args(parsed)
-    uvloop.run(_serve(parsed, settings))
+    with running_engine(parsed) as engine:
+        uvloop.run(_serve(engine, parsed, settings))
 
 
-async def _serve(args: Namespace, settings: WorkerSettings) -> None:
-    # Bound before the engine starts, so that a port in use shows at once.
+def _exit_at_once(signum: int, _: object) -> None:
+    """Before the server is up there is nothing to drain."""
+    raise SystemExit(128 + signum)
+
+
+async def _serve(engine: EngineClient, args: Namespace, settings: WorkerSettings) -> None:
+    await engine.reset_mm_cache()  # drops the inputs of the engine's own start-up profile
     _, sock = setup_server(args, reuse_port=False)
     try:
-        async with build_async_engine_client_from_engine_args(AsyncEngineArgs.from_cli_args(args)) as engine:
-            app, traffic = await _application(engine, args, settings)
-            draining = asyncio.create_task(_drain_on_sigterm(app, traffic, settings.drain_timeout_seconds))
-            shutdown = await serve_http(app, sock=sock, **_http_options(args))
-            draining.cancel()
+        app, traffic = await _application(engine, args, settings)
+        draining = asyncio.create_task(_drain_on_sigterm(app, traffic, settings.drain_timeout_seconds))
+        shutdown = await serve_http(app, sock=sock, **_http_options(args))
+        draining.cancel()
         await shutdown
     finally:
         sock.close()
@@ -77,14 +82,14 @@ def _http_options(args: Namespace) -> dict[str, Any]:
     }
 
 
-async def _drain_on_sigterm(app: FastAPI, traffic: Traffic, timeout: float) -> None:
+async def _drain_on_sigterm(app: FastAPI, traffic: Traffic, seconds: float) -> None:
     """Take SIGTERM over from the stock server once that has installed its handlers; it keeps SIGINT, which stops it."""
     while not getattr(getattr(app.state, "server", None), "started", False):  # noqa: ASYNC110 - uvicorn has only a flag
         await asyncio.sleep(0.05)
     terminated = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
     await terminated.wait()
-    await drain(traffic, _kv_in_use, timeout)
+    await drain(traffic, _kv_in_use, seconds)
     signal.raise_signal(signal.SIGINT)
 
 

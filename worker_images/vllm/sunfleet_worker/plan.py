@@ -62,7 +62,7 @@ def plan_engine(settings: WorkerSettings, flavour: Flavour, cpu_limit: int | Non
     _check(settings, flavour)
     extra = engine_flags(settings.extra_args)
     args = (
-        *_contract_args(settings, flavour), *_module_args(settings), *_scheduler_args(flavour, extra),
+        *_contract_args(settings, flavour), *_module_args(settings), *_scheduler_args(flavour),
         *_device_args(flavour, extra), *extra,
     )  # fmt: skip
     return EnginePlan(args, _env(settings), _env_defaults(settings, flavour, cpu_limit))
@@ -129,12 +129,11 @@ def _module_args(settings: WorkerSettings) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _scheduler_args(flavour: Flavour, extra: tuple[str, ...]) -> tuple[str, ...]:
-    """The scheduler must fit the engine's stepping: on GPUs steps overlap unless someone turned that off."""
-    if flavour == "cpu" or "--no-async-scheduling" in extra:
+def _scheduler_args(flavour: Flavour) -> tuple[str, ...]:
+    """The scheduler must fit the engine's stepping: on GPUs steps overlap, on CPUs the engine does not let them."""
+    if flavour == "cpu":
         return ("--scheduler-cls", SCHEDULER)
-    switch = () if "--async-scheduling" in extra else ("--async-scheduling",)
-    return ("--scheduler-cls", ASYNC_SCHEDULER, *switch)
+    return ("--scheduler-cls", ASYNC_SCHEDULER, "--async-scheduling")
 
 
 def _device_args(flavour: Flavour, extra: tuple[str, ...]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from sunfleet_api.worker import WorkerSettings
 from sunfleet_worker.errors import RequestError
 from sunfleet_worker.frontend.gate import INFO_PATH, READY_PATH, Gate, Traffic
 from sunfleet_worker.frontend.serving import SunChat, SunCompletion, serving_for
-from sunfleet_worker.frontend.streams import EngineEnded
+from sunfleet_worker.frontend.streams import EngineEndedError
 
 
 def install(app: FastAPI, settings: WorkerSettings, vllm_config: Any, engine_version: str) -> Traffic:
@@ -23,7 +23,7 @@ def install(app: FastAPI, settings: WorkerSettings, vllm_config: Any, engine_ver
     # The engine has assembled its middlewares already; without them the next request assembles them anew, with ours.
     app.middleware_stack = None
     app.add_exception_handler(RequestError, _answer_request_error)
-    app.add_exception_handler(EngineEnded, _answer_engine_ended)
+    app.add_exception_handler(EngineEndedError, _answer_engine_ended)
     traffic = Traffic()
     app.add_middleware(Gate, traffic=traffic)
     info = engine_info(settings, vllm_config, engine_version)
@@ -58,5 +58,5 @@ async def _answer_request_error(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _answer_engine_ended(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, EngineEnded)  # noqa: S101 - how Starlette calls us
+    assert isinstance(error, EngineEndedError)  # noqa: S101 - how Starlette calls us
     return await _answer_request_error(request, error.reason)

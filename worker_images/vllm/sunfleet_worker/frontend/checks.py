@@ -1,4 +1,4 @@
-"""What a pod refuses before the engine sees it. Pure: takes request objects, changes them where said, raises ``Refused``.
+"""What a pod refuses before the engine sees it. Pure: takes request objects, raises ``RefusedError``.
 
 Requests are the engine's pydantic models; only attributes are used.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sunfleet_api import wire
-from sunfleet_worker.errors import Refused
+from sunfleet_worker.errors import RefusedError
 from sunfleet_worker.handover import missing_fields, seed_logprobs
 
 INCOMPLETE: Final = "handover_incomplete"
@@ -29,7 +29,7 @@ def check_decode_request(request: Any) -> None:
     if not request.cache_salt:
         missing = (*missing, "cache_salt")
     if missing:
-        raise Refused(
+        raise RefusedError(
             "This is a decode pod: it continues prompts that a prefill pod has computed and never computes one. "
             f"The hand-over lacks: {', '.join(missing)}. Send requests to the Sunfleet router.",
             code=INCOMPLETE,
@@ -37,7 +37,7 @@ def check_decode_request(request: Any) -> None:
         )
     _check_shape(request)
     if _wants_logprobs(request) and seed_logprobs(params) is None:
-        raise Refused(
+        raise RefusedError(
             "logprobs were asked for, but the hand-over has none for the tokens generated so far: "
             "ask the prefill pod for them too.",
             code=INCOMPLETE,
@@ -50,7 +50,7 @@ def check_prefill_request(request: Any) -> None:
     params = request.kv_transfer_params or {}
     limit = _max_tokens(request)
     if not params.get("do_remote_decode") or limit != 1 or request.stream:
-        raise Refused(
+        raise RefusedError(
             "This is a prefill pod: it computes prompts and their first token for a decode pod. It takes requests with "
             "kv_transfer_params.do_remote_decode, max_tokens=1 and no stream. Send requests to the Sunfleet router.",
             code=INCOMPLETE,
@@ -74,7 +74,9 @@ def _check_shape(request: Any) -> None:
         ("prompt", _several_prompts(getattr(request, "prompt", None))),
     ):
         if unsupported:
-            raise Refused(f"{_WHY.get(name, name)} is not supported by Sunfleet yet.", code=UNSUPPORTED, param=name)
+            raise RefusedError(
+                f"{_WHY.get(name, name)} is not supported by Sunfleet yet.", code=UNSUPPORTED, param=name
+            )
 
 
 _WHY: Final = {

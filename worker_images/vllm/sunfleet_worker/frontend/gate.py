@@ -36,7 +36,7 @@ ALLOWED: Final = GENERATING | {
 }
 
 
-class NotServed(RequestError):
+class NotServedError(RequestError):
     """The route does not exist on a pod."""
 
     status = HTTPStatus.NOT_FOUND
@@ -89,7 +89,9 @@ class Gate:
     def _refusal(self, scope: Scope) -> RequestError | None:
         route = (scope.get("method", scope["type"]), scope["path"])
         if scope["type"] != "http" or route not in ALLOWED:
-            return NotServed(f"{route[0]} {route[1]} is not served by Sunfleet's engine pods.", code="route_not_served")
+            return NotServedError(
+                f"{route[0]} {route[1]} is not served by Sunfleet's engine pods.", code="route_not_served"
+            )
         if self._traffic.draining and route in GENERATING:
             return ended_by_engine(DRAINING)
         return None

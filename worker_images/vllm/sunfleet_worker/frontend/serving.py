@@ -14,7 +14,7 @@ from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
 from vllm.exceptions import VLLMValidationError
 
 from sunfleet_api import names, wire
-from sunfleet_worker.errors import Refused
+from sunfleet_worker.errors import RefusedError
 from sunfleet_worker.frontend.checks import TOO_LONG, check_decode_request, check_prefill_request, client_max_tokens
 from sunfleet_worker.frontend.streams import Watch, begun, ending_honestly
 from sunfleet_worker.handover import missing_fields, response_model
@@ -39,7 +39,7 @@ class _HandoverRules:
         return await begun(result) if isinstance(result, AsyncGenerator) else result
 
     async def _rendered(self, render: Callable[[Any], Awaitable[Any]], request: Any) -> Any:
-        """Render with the client's own ``max_tokens``, so that a prefill refuses what the decode leg could not finish."""
+        """Render with the client's own ``max_tokens``: a prefill refuses what the decode leg could not finish."""
         limit = client_max_tokens(request) if self.role == names.ROLE_PREFILL else None
         given = request.max_tokens
         try:
@@ -48,7 +48,7 @@ class _HandoverRules:
             return await render(request)
         except VLLMValidationError as error:
             if error.parameter in _LENGTH_PARAMETERS:
-                raise Refused(error.args[0], code=TOO_LONG, param=error.parameter) from error
+                raise RefusedError(error.args[0], code=TOO_LONG, param=error.parameter) from error
             raise
         finally:
             request.max_tokens = given

@@ -16,12 +16,12 @@ from vllm.engine.protocol import EngineClient
 from vllm.exceptions import GenerationError
 from vllm.outputs import RequestOutput
 
-from sunfleet_worker.errors import CODE_PREFIX, RequestError, Unavailable, ended_by_engine
+from sunfleet_worker.errors import CODE_PREFIX, RequestError, UnavailableError, ended_by_engine
 
 _ERROR_EVENT: Final = 'data: {"error"'
 
 
-class EngineEnded(GenerationError):
+class EngineEndedError(GenerationError):
     """A request that the engine ended by itself. A ``GenerationError``, so that the stock server logs no traceback."""
 
     def __init__(self, reason: RequestError) -> None:
@@ -31,7 +31,7 @@ class EngineEnded(GenerationError):
 
 
 class WatchedEngine:
-    """An engine client whose ``generate`` raises :class:`EngineEnded` where the stock one reports a normal end."""
+    """An engine client whose ``generate`` raises :class:`EngineEndedError` where the stock one reports a normal end."""
 
     def __init__(self, engine: EngineClient) -> None:
         self._engine = engine
@@ -50,21 +50,21 @@ class WatchedEngine:
 def _raise_if_ended(finish_reason: str | None, stop_reason: int | str | None) -> None:
     if finish_reason == "abort":
         code = str(stop_reason or "")
-        raise EngineEnded(ended_by_engine(code if code.startswith(CODE_PREFIX) else "sun_aborted"))
+        raise EngineEndedError(ended_by_engine(code if code.startswith(CODE_PREFIX) else "sun_aborted"))
     if finish_reason == "error":
-        raise EngineEnded(ended_by_engine("sun_engine_error"))
+        raise EngineEndedError(ended_by_engine("sun_engine_error"))
 
 
 class Watch:
     """Notes the error that ends a stream's source, which the stock stream generators swallow."""
 
-    error: EngineEnded | None = None
+    error: EngineEndedError | None = None
 
     async def over(self, source: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
         try:
             async for item in source:
                 yield item
-        except EngineEnded as error:
+        except EngineEndedError as error:
             self.error = error
             raise
 
@@ -73,7 +73,7 @@ async def ending_honestly(events: AsyncGenerator[str, None], watch: Watch) -> As
     """The stock server's SSE events, but an error is the last one, and raised if it is the first.
 
     Raises:
-        EngineEnded: nothing was sent yet and the request failed.
+        EngineEndedError: nothing was sent yet and the request failed.
     """
     sent = False
     async with aclosing(events):
@@ -88,19 +88,19 @@ async def ending_honestly(events: AsyncGenerator[str, None], watch: Watch) -> As
             yield event
 
 
-def _stock_error(event: str) -> EngineEnded:
+def _stock_error(event: str) -> EngineEndedError:
     """An error that the stock server put into the stream, with the status it would have had as an answer."""
     error = json.loads(event.removeprefix("data: "))["error"]
-    reason = Unavailable(error["message"], code=str(error["code"]), param=error.get("param"))
+    reason = UnavailableError(error["message"], code=str(error["code"]), param=error.get("param"))
     reason.status, reason.kind = HTTPStatus(int(error["code"])), error["type"]
-    return EngineEnded(reason)
+    return EngineEndedError(reason)
 
 
 async def begun(stream: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
     """The same stream once its first event is there, so that a failure before it can still become a status.
 
     Raises:
-        EngineEnded: the request failed before anything was sent.
+        EngineEndedError: the request failed before anything was sent.
     """
     try:
         first = await anext(stream, None)

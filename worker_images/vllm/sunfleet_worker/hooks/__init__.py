@@ -1,5 +1,5 @@
-"""Changes inside the engine's own processes, each in one small file; ``vllm_contract`` lists what they hold on to in vLLM.
+"""Changes inside the engine's own processes, one file each; ``vllm_contract`` lists what they hold on to.
 
-``scheduler`` and ``connector`` are named on the engine's command line and pull in the rest. Nothing here decides what a
-request *is*: that is ``sunfleet_worker.handover``.
+``scheduler`` and ``connector`` are named on the engine's command line and pull in the rest. Nothing here decides what
+a request *is*: that is ``sunfleet_worker.handover``.
 """

@@ -1,7 +1,8 @@
 """Model runner V1 (CPU): a *new* request that already has output tokens.
 
 The runner's batch takes output tokens only from requests that it ran before; a new one starts with an empty list. The
-scheduler has already counted the seed, so the batch must hold it too. Model runner V2 is given all tokens and needs nothing.
+scheduler has already counted the seed, so the batch must hold it too. Model runner V2 is given all tokens and needs
+nothing.
 """
 
 from __future__ import annotations

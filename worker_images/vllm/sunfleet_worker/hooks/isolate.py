@@ -1,8 +1,9 @@
 """Prefix-cache isolation of generated tokens.
 
-A decoder's KV of an answer was computed with the decoder's weights. In the chat's next turn that answer is *prompt*, and
-its KV must come from the prefill module. So a block that holds any generated position gets a key of its own request: it
-still chains, but no other request can ever match it. Blocks of prompt positions only keep their ordinary, salted keys.
+A decoder's KV of an answer was computed with the decoder's weights. In the chat's next turn that answer is *prompt*,
+and its KV must come from the prefill module. So a block that holds any generated position gets a key of its own
+request: it still chains, but no other request can ever match it. Blocks of prompt positions only keep their ordinary,
+salted keys.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ PROGRESS_DELAY_US: Final = 1000
 def delay_progress_thread(delay_us: int = PROGRESS_DELAY_US) -> None:
     """Give agents that are created from now on a polling delay. Idempotent."""
     api = importlib.import_module("nixl._api")  # stands for the CUDA 12, CUDA 13 or ROCm build, whichever is loaded
-    stock = api.nixlBind.nixlAgentConfig
+    stock: Any = api.nixlBind.nixlAgentConfig
     if getattr(stock, "sunfleet_delay_us", None) is not None:
         return
 
-    class DelayedAgentConfig(stock):  # type: ignore[misc]
+    class DelayedAgentConfig(stock):
         sunfleet_delay_us = delay_us
 
         def __setattr__(self, name: str, value: Any) -> None:

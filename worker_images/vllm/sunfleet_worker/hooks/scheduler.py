@@ -1,4 +1,4 @@
-"""Schedulers of SUN pods: the engine's own, with the hand-over rules of the decode side and the prefill's log-probabilities.
+"""Schedulers of SUN pods: the engine's own, with the rules of the hand-over.
 
 Named on the command line (``--scheduler-cls``); one mixin serves the synchronous and the asynchronous scheduler.
 """
