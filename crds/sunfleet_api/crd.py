@@ -28,8 +28,8 @@ _READY: Final = (
     _column("Reason", _condition("Ready", "reason")),
 )
 _PODS: Final = (
-    _column("Wanted", ".spec.replicas", "integer"),
-    _column("Up", ".status.readyReplicas", "integer", about="Pods that are Ready"),
+    _column("Replicas", ".spec.replicas", "integer", about="Pods that are wanted"),
+    _column("ReadyReplicas", ".status.readyReplicas", "integer", about="Pods that are Ready"),
 )
 _TAIL: Final = (
     _column("Revision", ".status.currentRevision", wide=True),

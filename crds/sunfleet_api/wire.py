@@ -52,8 +52,11 @@ INTERNAL_HEADER_PREFIXES: Final = ("x-sunfleet-", "x-data-parallel-", "x-vllm-",
 
 
 def prefill_params(max_tokens: int | None) -> dict[str, Any]:
-    """``kv_transfer_params`` of the prefill leg; ``max_tokens`` is the client's own, ``None`` when omitted."""
-    return {"do_remote_decode": True, "do_remote_prefill": False, KEY_MAX_TOKENS: max_tokens}
+    """``kv_transfer_params`` of the prefill leg; ``max_tokens`` is the client's own, ``None`` when omitted.
+
+    A client that wants one token is answered from this leg: no decoder will fetch the KV, so none is kept for it.
+    """
+    return {"do_remote_decode": max_tokens != 1, "do_remote_prefill": False, KEY_MAX_TOKENS: max_tokens}
 
 
 def missing_fields(params: Mapping[str, Any] | None) -> tuple[str, ...]:

@@ -176,7 +176,7 @@ def test_kubectl_lists_by_short_name_and_category(
     api.merge(f"{path}/status", {"status": {"conditions": [condition], "readyReplicas": 0}})
     listed = _kubectl(plane, "get", short, "-n", namespace).splitlines()
     assert listed[0].split()[0] == "NAME"
-    assert {"READY", "REASON", "WANTED", "UP", "AGE"} <= set(listed[0].split())
+    assert {"READY", "REASON", "REPLICAS", "READYREPLICAS", "AGE"} <= set(listed[0].split())
     assert {stored["metadata"]["name"], "False", "Pending", "0", "1"} <= set(listed[1].split())
     assert stored["metadata"]["name"] in _kubectl(plane, "get", "sunfleet", "-n", namespace)
 
