@@ -113,4 +113,4 @@ def pod_labels(owner: Key, revision: str, kv: KVFingerprint, **more: str) -> dic
 
 def kv_label(kv: KVFingerprint) -> str:
     """The first 32 hex digits of the digest: a label value holds at most 63 characters and no colon."""
-    return kv.digest.removeprefix("sha256:")[:32]
+    return kv.label

@@ -12,12 +12,9 @@ from sunfleet_api.digests import KVFingerprint
 from sunfleet_api.worker import WorkerSettings
 from sunfleet_operator.plan import status
 from sunfleet_operator.plan.actions import Plan
-from sunfleet_operator.plan.conditions import Verdict
+from sunfleet_operator.plan.conditions import CHILD_REFUSED, Verdict
 from sunfleet_operator.records import Engine
 from sunfleet_operator.types import Json, status_of
-
-# Quota, an overlay that makes no valid pod, a policy of the cluster.
-CHILD_REFUSED = "ChildRefused"
 
 
 def invalid(live: Json, error: ValidationError, now: datetime) -> Plan:

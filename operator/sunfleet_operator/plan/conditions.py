@@ -36,6 +36,9 @@ _CALM: Final = frozenset(
     }
 )
 
+# Quota, an overlay that makes no valid pod, a policy of the cluster: the cause of whatever else is missing.
+CHILD_REFUSED: Final = "ChildRefused"
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -53,11 +56,13 @@ def ready(verdicts: Iterable[Verdict], order: Sequence[ConditionType], *, zero: 
     ``zero``: no replicas are wanted, and none is right.
     """
     given = {verdict.type: verdict for verdict in verdicts}
+    progressing = given.get(ConditionType.PROGRESSING)
+    if progressing is not None and progressing.reason == CHILD_REFUSED:
+        return Verdict(ConditionType.READY, "False", CHILD_REFUSED, f"Progressing: {progressing.message}")
     for type_ in order:
         verdict = given.get(type_)
         if verdict is not None and verdict.status != "True":
             return Verdict(ConditionType.READY, "False", verdict.reason, f"{type_}: {verdict.message}")
-    progressing = given.get(ConditionType.PROGRESSING)
     if progressing is not None and (progressing.status == "True" or progressing.reason != Reason.ROLLOUT_COMPLETE):
         return Verdict(ConditionType.READY, "False", progressing.reason, f"Progressing: {progressing.message}")
     if zero:

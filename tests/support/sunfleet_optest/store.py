@@ -1,0 +1,191 @@
+"""An API server in memory, as far as the operator can tell: UIDs, finalizers, server-side apply, owners of replicas."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from sunfleet_api import names
+from sunfleet_operator.cluster import ConflictError, NotFoundError
+from sunfleet_operator.types import Json, Ref
+
+Document = dict[str, Any]
+Place = tuple[str, str, str]
+
+
+class Store:
+    """Objects by (kind, namespace, name). ``before_write`` may raise, as a killed process would stop."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Place, Document] = {}
+        self.writes: list[str] = []
+        self.before_write: Callable[[str], None] = lambda _: None
+        self._numbers = count(1)
+
+    # What people and controllers do ------------------------------------------------------------------------------
+
+    def put(self, manifest: Mapping[str, Any]) -> Document:
+        """``kubectl apply``: the spec is replaced, the generation counts."""
+        place = self._place(manifest)
+        known = self.objects.get(place)
+        if known is None:
+            made = self._new(manifest)
+        else:
+            made = {**known, "spec": copy.deepcopy(manifest["spec"])}
+            made["metadata"] = {**known["metadata"], "generation": known["metadata"]["generation"] + 1}
+        self.objects[place] = made
+        return made
+
+    def remove(self, kind: str, namespace: str, name: str) -> None:
+        """``kubectl delete``: waits for finalizers, then takes dependents along."""
+        live = self.objects.get((kind, namespace, name))
+        if live is None:
+            return
+        if live["metadata"].get("finalizers"):
+            live["metadata"].setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")
+            return
+        del self.objects[kind, namespace, name]
+        for place, other in list(self.objects.items()):
+            references = other["metadata"].get("ownerReferences") or ()
+            if any(reference["uid"] == live["metadata"]["uid"] for reference in references):
+                self.remove(*place)
+
+    def all(self, kind: str) -> Iterator[Document]:
+        """Objects of a kind, to look at or to change in place."""
+        return (live for (found, _, _), live in list(self.objects.items()) if found == kind)
+
+    def one(self, kind: str, name: str, namespace: str = "team") -> Document:
+        return self.objects[kind, namespace, name]
+
+    # What the operator does --------------------------------------------------------------------------------------
+
+    async def get(self, kind: str, namespace: str, name: str) -> Json | None:
+        if kind == "Namespace":
+            return {"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}}
+        return copy.deepcopy(self.objects.get((kind, namespace, name)))
+
+    async def list(self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None) -> Sequence[Json]:
+        return [
+            {key: value for key, value in copy.deepcopy(live).items() if key not in {"apiVersion", "kind"}}
+            for (found, space, _), live in self.objects.items()
+            if found == kind
+            and namespace in {"", space}
+            and (labels or {}).items() <= (live["metadata"].get("labels") or {}).items()
+        ]
+
+    async def list_served(self, kind: str) -> Sequence[Json]:
+        return await self.list(kind)
+
+    async def create(self, manifest: Document) -> Json:
+        place = self._place(manifest)
+        self._write(f"create {place}", counted=manifest["kind"] != "Event")
+        if place in self.objects:
+            raise ConflictError(f"create {place}", 409, "exists")
+        self.objects[place] = self._new(manifest)
+        return self.objects[place]
+
+    async def replace(self, manifest: Document) -> Json:
+        place = self._place(manifest)
+        live = self.objects.get(place)
+        if live is None:
+            raise NotFoundError(f"replace {place}", 404, "not found")
+        if manifest["metadata"].get("resourceVersion") not in {None, live["metadata"]["resourceVersion"]}:
+            raise ConflictError(f"replace {place}", 409, "changed")
+        live.update(copy.deepcopy(manifest), metadata={**live["metadata"], "resourceVersion": str(next(self._numbers))})
+        return live
+
+    async def apply(self, manifest: Document, manager: str, *, subresource: str = "") -> Json:
+        place = self._place(manifest)
+        self._write(f"apply {place} {manager}")
+        live, uid = self.objects.get(place), manifest["metadata"].get("uid")
+        if uid and (live is None or live["metadata"]["uid"] != uid):
+            raise ConflictError(f"apply {place}", 409, "uid")
+        if live is None:
+            live = self.objects[place] = self._new(manifest)
+        before = copy.deepcopy(live.get("spec"))
+        if subresource == "status":
+            live["status"] = _keep_replaced(live.get("status") or {}, manifest["status"])
+        else:
+            _merge(live, manifest)
+            self._own_replicas(live, manifest, manager)
+        live["metadata"]["resourceVersion"] = str(next(self._numbers))
+        if before != live.get("spec"):
+            live["metadata"]["generation"] += 1
+        return live
+
+    async def set_finalizers(self, kind: str, live: Json, finalizers: Sequence[str], manager: str) -> Json:
+        meta = live["metadata"]
+        self._write(f"finalizers {kind} {meta['name']}")
+        known = self.objects.get((kind, meta["namespace"], meta["name"]))
+        if known is None:
+            raise NotFoundError("finalizers", 404, "not found")
+        known["metadata"]["finalizers"] = list(finalizers)
+        if known["metadata"].get("deletionTimestamp") and not finalizers:
+            self.remove(kind, meta["namespace"], meta["name"])
+        return known
+
+    async def delete(self, ref: Ref) -> None:
+        self._write(f"delete {ref.kind} {ref.name}")
+        live = self.objects.get((ref.kind, ref.namespace, ref.name))
+        if live is not None and live["metadata"]["uid"] == ref.uid:
+            self.remove(ref.kind, ref.namespace, ref.name)
+
+    # ---------------------------------------------------------------------------------------------------------------
+
+    def _write(self, what: str, *, counted: bool = True) -> None:
+        if counted:
+            self.before_write(what)
+            self.writes.append(what)
+
+    def _new(self, manifest: Mapping[str, Any]) -> Document:
+        number = next(self._numbers)
+        made = copy.deepcopy(dict(manifest))
+        made["metadata"] = {
+            **made["metadata"],
+            "uid": f"uid-{number}",
+            "resourceVersion": str(number),
+            "generation": 1,
+            "creationTimestamp": f"2026-01-01T00:{number // 60 % 60:02}:{number % 60:02}Z",
+        }
+        if made["kind"] == "Deployment":
+            made["spec"].setdefault("replicas", 1)
+        return made
+
+    @staticmethod
+    def _place(manifest: Mapping[str, Any]) -> Place:
+        meta = manifest["metadata"]
+        return str(manifest["kind"]), str(meta["namespace"]), str(meta["name"])
+
+    @staticmethod
+    def _own_replicas(live: Document, manifest: Mapping[str, Any], manager: str) -> None:
+        """A field that nobody owns any more falls back to its default: the trap that ``Scale`` avoids."""
+        if manifest["kind"] != "Deployment":
+            return
+        owners = {m["manager"]: m for m in live["metadata"].get("managedFields") or ()}
+        if "replicas" in manifest["spec"]:
+            fields: Document = {"f:spec": {"f:replicas": {}}}
+            owners[manager] = {"manager": manager, "operation": "Apply", "fieldsV1": fields}
+        elif manager in owners:
+            del owners[manager]
+            if not owners:
+                live["spec"]["replicas"] = 1
+        live["metadata"]["managedFields"] = list(owners.values())
+
+
+def _merge(live: Document, manifest: Mapping[str, Any]) -> None:
+    for key, value in manifest.items():
+        if isinstance(value, Mapping) and isinstance(live.get(key), dict):
+            _merge(live[key], value)
+        else:
+            live[key] = copy.deepcopy(value)
+
+
+def _keep_replaced(live: Document, status: Mapping[str, Any]) -> Document:
+    """What we applied before and leave out now goes; conditions of others stay."""
+    others = [c for c in live.get("conditions") or () if c["type"] == "RouterSynced"]
+    return {**copy.deepcopy(dict(status)), "conditions": [*copy.deepcopy(status.get("conditions") or []), *others]}
+
+
+MANAGERS = (names.FIELD_MANAGER, names.SCALE_FIELD_MANAGER, names.STATUS_FIELD_MANAGER)

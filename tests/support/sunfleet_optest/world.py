@@ -1,0 +1,126 @@
+"""A small cluster around the operator's reconcile: controllers and resolvers that answer at once, or as a test says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sunfleet_api import names
+from sunfleet_api.worker import ResolverReport
+from sunfleet_operator.build.weights import Fetcher
+from sunfleet_operator.index import Index
+from sunfleet_operator.observed import Defaults
+from sunfleet_operator.plan.actions import Plan
+from sunfleet_operator.reconcile import Reconciler
+from sunfleet_operator.types import DECODER, MODEL, Key
+from sunfleet_optest.objects import report
+from sunfleet_optest.store import Store
+
+Document = dict[str, Any]
+DEFAULTS = Defaults(engine_image="worker:1", fetcher=Fetcher(image="weights:1"))
+
+
+class World:
+    """Reconciles everything, lets controllers move, and again, until nothing changes any more.
+
+    ``resolve`` is what a resolver says of a URI, ``healthy`` whether pods of a Deployment become available.
+    """
+
+    def __init__(self, defaults: Defaults = DEFAULTS) -> None:
+        self.store = Store()
+        self.defaults = defaults
+        self.now = datetime(2026, 1, 1, 12, tzinfo=UTC)
+        self.resolve: Callable[[str], ResolverReport] = report
+        self.healthy: Callable[[Document], bool] = lambda _: True
+
+    def reconciler(self) -> Reconciler:
+        """A new one knows nothing but what is stored, as after a restart."""
+        index = Index()
+        index.rebuild(self.store.all(MODEL), self.store.all(DECODER))
+        return Reconciler(self.store, index, self.defaults, now=lambda: self.now)
+
+    def served(self) -> list[Key]:
+        return sorted(Key(kind, space, name) for kind, space, name in self.store.objects if kind in {MODEL, DECODER})
+
+    async def plan(self, kind: str, name: str, namespace: str = "team") -> Plan:
+        found = await self.reconciler().decide(Key(kind, namespace, name))
+        assert found is not None, f"{kind} {name} is gone"
+        return found[1]
+
+    async def reconcile(self) -> None:
+        """Every object once."""
+        for key in self.served():
+            await self.reconciler()(key)
+        self.now += timedelta(seconds=1)
+
+    async def settle(self, rounds: int = 40) -> None:
+        """Until a round writes nothing; fails when that never happens."""
+        for _ in range(rounds):
+            before = len(self.store.writes)
+            self.controllers()
+            await self.reconcile()
+            moved = self.controllers()
+            if len(self.store.writes) == before and not moved:
+                return
+        raise AssertionError(f"still writing after {rounds} rounds: {self.store.writes[-12:]}")
+
+    def controllers(self) -> bool:
+        """Deployments get their pods, Jobs their answer; whether anything changed."""
+        moved = [self._run_deployment(live) for live in self.store.all("Deployment")]
+        moved += [self._run_job(live) for live in self.store.all("Job")]
+        return any(moved)
+
+    def _run_deployment(self, live: Document) -> bool:
+        replicas = live["spec"]["replicas"]
+        available = replicas if self.healthy(live) else 0
+        status = {
+            "observedGeneration": live["metadata"]["generation"],
+            "replicas": replicas,
+            "readyReplicas": available,
+            "availableReplicas": available,
+        }
+        if live.get("status") == status:
+            return False
+        live["status"] = status
+        return True
+
+    def _run_job(self, live: Document) -> bool:
+        meta = live["metadata"]
+        place = ("Pod", meta["namespace"], f"{meta['name']}-pod")
+        said = self.resolve(live["spec"]["template"]["spec"]["containers"][0]["args"][1])
+        ended = {"exitCode": 0 if said.digest else 1, "message": json.dumps(said.model_dump(mode="json"))}
+        state = {"terminated": ended} if said.digest else {"waiting": {"reason": "CrashLoopBackOff"}}
+        container = {
+            "name": names.ROLE_RESOLVER,
+            "image": "weights:1",
+            "state": state,
+            "lastState": {"terminated": ended},
+        }
+        status = {"containerStatuses": [container]}
+        known = self.store.objects.get(place)
+        if known is not None and known["status"] == status:
+            return False
+        labels = live["spec"]["template"]["metadata"]["labels"]
+        owner = [{"uid": meta["uid"], "controller": True, "kind": "Job", "name": meta["name"]}]
+        pod = {"name": place[2], "namespace": place[1], "uid": place[2], "labels": labels, "ownerReferences": owner}
+        self.store.objects[place] = {"kind": "Pod", "metadata": pod, "status": status}
+        return True
+
+    # Looking -------------------------------------------------------------------------------------------------------
+
+    def status(self, kind: str, name: str, namespace: str = "team") -> Document:
+        return dict(self.store.one(kind, name, namespace).get("status") or {})
+
+    def condition(self, kind: str, name: str, type_: str, namespace: str = "team") -> Document:
+        found = self.status(kind, name, namespace).get("conditions") or ()
+        return next((c for c in found if c["type"] == type_), {})
+
+    def deployments(self, owner: str) -> dict[str, Document]:
+        """Deployments of an object by their revision."""
+        return {
+            live["metadata"]["labels"][names.LABEL_REVISION]: live
+            for live in self.store.all("Deployment")
+            if live["metadata"]["ownerReferences"][0]["name"] == owner
+        }
