@@ -89,6 +89,10 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def cut(self) -> None:
+        """End it from our side; the sink hears that its answer will not be completed."""
+        self._fail(ConnectionCutError("the router closed the connection"))
+
     def pause(self) -> None:
         """Read no more for now: the client takes its answer more slowly than the engine makes it."""
         if self.usable and self._transport is not None:

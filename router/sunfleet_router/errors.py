@@ -47,7 +47,7 @@ def sanitise(message: str) -> str:
 
 
 class RouterError(Exception):
-    """Base of the tree; ``message`` is for the client, ``code`` is bounded and also a metric label."""
+    """Base of the tree; ``message`` and ``code`` are for the client."""
 
     status: int = 500
     code: str = "internal_error"
@@ -60,6 +60,11 @@ class RouterError(Exception):
         self.param = param
         if code is not None:
             self.code = code
+
+    @property
+    def label(self) -> str:
+        """The value of a metric's ``code`` label: bounded, whatever an engine says."""
+        return self.code
 
     def to_object(self) -> dict[str, Any]:
         """OpenAI's error object, wrapped in ``error``."""
@@ -90,6 +95,10 @@ class EngineRefusedError(InvalidRequestError):
     def __init__(self, status: int, message: str, *, code: str | None = None, param: str | None = None) -> None:
         super().__init__(sanitise(message), code=code, param=param)
         self.status = status
+
+    @property
+    def label(self) -> str:
+        return "engine_refused"
 
 
 class NotFoundError(RouterError):

@@ -39,20 +39,16 @@ class PrefillReply:
 
 
 def prefill_body(ask: Ask, salt: str) -> bytes:
-    """The client's request cut down to one token, not streamed, asking for the hand-over unless one token is all."""
+    """The client's request cut down to one token, not streamed, with the hand-over asked for."""
     body = {key: value for key, value in ask.body.items() if key not in _NOT_FOR_PREFILL}
-    params = wire.prefill_params(ask.max_tokens)
-    if ask.output_limit == 1:
-        params["do_remote_decode"] = False  # nobody will fetch the KV: let it go at once
     body |= {
         "model": wire.ENGINE_MODEL,
         "max_tokens": 1,
         "stream": False,
         "return_token_ids": True,
-        "kv_transfer_params": params,
+        "cache_salt": salt,
+        "kv_transfer_params": wire.prefill_params(ask.max_tokens),
     }
-    if salt:
-        body["cache_salt"] = salt
     if ask.body.get("min_tokens"):
         body["min_tokens"] = 1
     return orjson.dumps(body)
@@ -75,8 +71,7 @@ def decode_body(ask: Ask, salt: str, reply: PrefillReply) -> bytes:
     body = dict(ask.body)
     body["model"] = wire.ENGINE_MODEL
     body["kv_transfer_params"] = wire.decode_params(reply.transfer, reply.prompt, reply.output, ask.model)
-    if salt:
-        body["cache_salt"] = salt
+    body["cache_salt"] = salt
     if ask.kind == "completion":
         body["prompt"] = reply.prompt
     return orjson.dumps(body)

@@ -127,7 +127,7 @@ async def _end(parts: Parts, jobs: list[asyncio.Task[Any]], scrape: WSGIServer, 
     for job in jobs:
         job.cancel()
     await asyncio.gather(*jobs, return_exceptions=True)
-    parts.upstream.close()
+    parts.upstream.close()  # the sockets go with the next turns of the loop, of which there are some below
     await asyncio.to_thread(scrape.shutdown)
     scrape.server_close()
     await asyncio.to_thread(thread.join)

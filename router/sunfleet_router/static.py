@@ -13,12 +13,13 @@
       traffic: {maxInFlight: 64, timeouts: {prefillSeconds: 30}}      # as SunModel.spec.traffic
       defaults: {temperature: "0.7", maxTokens: 1024}                 # as SunModel.spec.generation.defaults
 
-``info`` beside a ``url`` gives what ``GET /sunfleet/info`` would, for an engine that lacks it.
+``cacheSalt`` keeps the tasks' KV apart; by default it is made of the task's name. ``info`` beside a ``url`` gives what ``GET /sunfleet/info`` would, for an engine that lacks it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -128,6 +129,7 @@ class StaticDiscovery:
         self._fleet.replace(Snapshot(tasks, pools))
 
     def _task(self, task: StaticTask) -> Task:
-        route = Route("static", 100, task.decoder, task.cache_salt, self._ready(task.prefill, "prefill"))
+        salt = task.cache_salt or hashlib.sha256(task.name.encode()).hexdigest()[:32]
+        route = Route("static", 100, task.decoder, salt, self._ready(task.prefill, "prefill"))
         defaults: dict[str, Any] = task.defaults.request_fields()
         return Task(task.name, self._created, (route,), limits_of(task.traffic), defaults)

@@ -112,7 +112,7 @@ class Generation:
             code = gone.code
             reply.abandon()
         except RouterError as error:
-            code = error.code
+            code = error.label
             _log(error, request_id, task)
             await reply.error(error)
         except Exception:  # whatever a bug raises, the client gets an error object and no stack trace

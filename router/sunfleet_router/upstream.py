@@ -76,8 +76,7 @@ class Upstream:
     def close(self) -> None:
         """End every connection; exchanges in progress hear that theirs was cut."""
         for connection in list(self._addresses):
-            connection.connection_lost(None)
-            connection.abort()
+            connection.cut()
 
     @property
     def open_connections(self) -> int:

@@ -1,0 +1,58 @@
+"""Routers and engines for the router's tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from sunfleet_fakes.harness import FakeEngine
+from sunfleet_router_harness import FINGERPRINT, Engines, Router, RouterFactory
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop that the product runs on."""
+    return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(scope="session")
+def engine_processes() -> Iterator[Engines]:
+    with ExitStack() as stack:
+
+        def start(role: Any, identity: str) -> FakeEngine:
+            engine = FakeEngine(role, identity=identity, kv_fingerprint=FINGERPRINT, max_model_len=2048)
+            return stack.enter_context(engine)
+
+        yield Engines(
+            start("prefill", "maths"), start("prefill", "maths"), start("prefill", "code"),
+            start("decode", "base"), start("decode", "base"),
+        )  # fmt: skip
+
+
+@pytest.fixture
+def engines(engine_processes: Engines) -> Engines:
+    for engine in engine_processes.all():
+        engine.reset()
+    return engine_processes
+
+
+@pytest.fixture
+async def start_router(engines: Engines, tmp_path: Path) -> AsyncIterator[RouterFactory]:
+    async with AsyncExitStack() as stack:
+        factory = RouterFactory(engines, tmp_path, stack)
+        yield factory
+        for router in factory.running:
+            if not router.task.done():
+                await router.settled()
+            router.stop.set()
+            await router.task
+
+
+@pytest.fixture
+async def router(start_router: RouterFactory) -> Router:
+    return await start_router()
