@@ -11,7 +11,7 @@ import pytest
 
 from sunfleet_api import names
 from support.fleet import engine_pods, wait_ready
-from support.kubectl import Json, wait_until
+from support.kubectl import FIELD_MANAGER, Json, wait_until
 from support.running import START_SECONDS, SYNC_SECONDS, RunningFleet, assert_exact
 from support.samples import EMBEDDED, documents, sample_request
 
@@ -61,7 +61,15 @@ def test_the_samples_answer_exactly_and_share_a_decode_pod(fleet: RunningFleet, 
 
 def test_a_fleet_that_is_ready_differs_in_nothing_from_its_manifests(fleet: RunningFleet) -> None:
     for name in ("decoder.yaml", "models.yaml"):
-        fleet.kubectl.run("diff", "--server-side", "--namespace", fleet.namespace, "--filename", str(EMBEDDED / name))
+        fleet.kubectl.run(
+            "diff",
+            "--server-side",
+            f"--field-manager={FIELD_MANAGER}",
+            "--namespace",
+            fleet.namespace,
+            "--filename",
+            str(EMBEDDED / name),
+        )
 
 
 def test_engine_pods_are_restricted_and_hold_no_token(fleet: RunningFleet) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from sunfleet_api import names
-from support.kubectl import Json, Kubectl
+from support.kubectl import Json, Kubectl, KubectlError
 
 KINDS = "shareddecoders.serving.sunfleet.dev,sunmodels.serving.sunfleet.dev"
 ROUTER_NAMESPACE = "sunfleet-system"
 ROUTER_SERVICE = "service/sunfleet-router"
 ROUTER_SERVICE_PORT = 80
+STARTING = "Starting"
+# What vLLM writes before a message: (process pid=1) INFO 01-31 12:00:00 [file.py:12]
+_LOG_PREFIX = re.compile(r"^(?:\([^)]*\)\s*)*(?:[A-Z]+ [\d-]+ [\d:]+ )?(?:\[[^\]]*\]\s*)?")
 # Reasons for which waiting longer helps nobody.
 HOPELESS = frozenset({"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"})
 
@@ -29,6 +33,7 @@ class Line:
     reason: str
     ready: bool
     seconds: int = 0  # since it was made
+    detail: str = ""  # what it said last
 
 
 @dataclass(frozen=True)
@@ -48,10 +53,24 @@ class Snapshot:
 
 
 def snapshot(kubectl: Kubectl, namespace: str) -> Snapshot:
-    """What is there now."""
+    """What is there now. Engines that start are asked for the last line of their log."""
     objects = kubectl.items(KINDS, "--namespace", namespace)
-    pods = kubectl.items("pods", "--namespace", namespace, "--selector", f"{names.LABEL_ROLE}")
-    return Snapshot(tuple(describe_object(o) for o in objects), tuple(describe_pod(pod) for pod in pods))
+    pods = kubectl.items("pods", "--namespace", namespace, "--selector", names.LABEL_ROLE)
+    lines = (describe_pod(pod) for pod in pods)
+    detailed = (
+        replace(line, detail=last_said(kubectl, namespace, line.name)) if line.state == STARTING else line
+        for line in lines
+    )
+    return Snapshot(tuple(describe_object(thing) for thing in objects), tuple(detailed))
+
+
+def last_said(kubectl: Kubectl, namespace: str, pod: str) -> str:
+    """The last line of an engine's log without its process, time and file; empty when there is none."""
+    try:
+        line = kubectl.run("logs", pod, "--namespace", namespace, f"--container={names.ENGINE_CONTAINER}", "--tail=1")
+    except KubectlError:  # its container has just gone
+        return ""
+    return _LOG_PREFIX.sub("", line.strip())
 
 
 def describe_object(thing: Json) -> Line:
@@ -94,7 +113,7 @@ def _why_not_ready(status: Json, conditions: dict[str, Json]) -> tuple[str, str]
         if state.get("terminated", {}).get("exitCode"):
             return str(state["terminated"].get("reason", "Error")), str(state["terminated"].get("message", ""))
     if any(not container.get("started", True) for container in containers):
-        return "Starting", _restarts(containers) or "the engine loads"
+        return STARTING, _restarts(containers) or "the engine loads"
     return str(status.get("phase", "Pending")), _restarts(containers)
 
 

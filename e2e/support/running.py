@@ -84,7 +84,8 @@ def assert_exact(answer: Answer, expected: Expected) -> None:
     if not verdict.exact:
         print(f"near-tie: {answer.model}: {verdict.explanation}")
         return
-    assert answer.text == expected.text
+    # A character that is cut off after some of its bytes: the engine keeps it back, a decoder shows a mark for it.
+    assert answer.text == expected.text.rstrip("\ufffd")
     assert answer.finish_reason == expected.finish_reason
     assert answer.prompt_token_ids == expected.prompt_token_ids
     assert answer.usage["prompt_tokens"] == len(expected.prompt_token_ids)

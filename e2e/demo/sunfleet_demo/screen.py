@@ -93,5 +93,5 @@ def _fleet_table(seen: Snapshot) -> Group:
 def _cells(line: Line) -> tuple[Text, ...]:
     return (
         Text(line.kind, "dim"), Text(line.name), Text(line.state, _STYLES[line.ready]), Text(f"{line.seconds} s"),
-        Text(line.reason, "dim"),
+        Text(line.detail or line.reason, "dim"),
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from sunfleet_api import names
 from support.client import Answer, RouterClient, _add
 from support.exact import compare
-from support.fleet import describe_object, describe_pod
+from support.fleet import describe_object, describe_pod, last_said
+from support.kubectl import Kubectl
 from support.metrics import PromptTokens, prompt_tokens, samples
 from support.prompts import Prompts
 from support.reference import Expected
@@ -123,6 +125,20 @@ def test_a_pod_says_what_keeps_it_from_being_ready(status: dict[str, Any], state
     metadata = {"name": "pod", "labels": labels, "creationTimestamp": "2026-01-01T00:00:00Z"}
     line = describe_pod({"metadata": metadata, "status": status})
     assert (line.state, line.reason) == (state, reason)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "(EngineCore pid=24) INFO 11-29 20:57:00 [gpu_model_runner.py:512] Loading weights",
+        "(APIServer pid=1) (Worker pid=3) INFO 11-29 20:57:00 [x.py:5] Loading weights",
+        "INFO 11-29 20:57:00 [x.py:5] Loading weights",
+        "Loading weights",
+    ],
+)
+def test_what_an_engine_said_is_shown_without_its_prefix(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Kubectl, "run", lambda *_: line + "\n")
+    assert last_said(Kubectl("kubectl", Path("config")), "demo", "pod") == "Loading weights"
 
 
 def test_chunks_add_up_to_an_answer() -> None:
