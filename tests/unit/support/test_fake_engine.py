@@ -105,12 +105,23 @@ def test_a_stream_carries_the_same_text_as_a_whole_answer(prefill: FakeEngine, d
     assert json.loads(events[-2])["choices"][0]["finish_reason"] == "length"
 
 
-def test_chat_streams_open_with_the_role_and_close_with_usage(prefill: FakeEngine) -> None:
-    body = {**CHAT, "max_tokens": 2, "stream_options": {"include_usage": True}}
-    events = [json.loads(event) for event in stream(prefill, body, "/v1/chat/completions") if event != "[DONE]"]
+def test_chat_streams_open_with_the_role_and_close_with_usage(prefill: FakeEngine, decoder: FakeEngine) -> None:
+    leg = {**CHAT, "max_tokens": 1, "return_token_ids": True, "kv_transfer_params": wire.prefill_params(2)}
+    answer = prefill.request("POST", "/v1/chat/completions", leg)
+    prompt, output = answer["prompt_token_ids"], answer["choices"][0]["token_ids"]
+    transfer = wire.decode_params(answer["kv_transfer_params"], prompt, output, "acme/maths")
+    body = {**CHAT, "max_tokens": 2, "stream_options": {"include_usage": True}, "kv_transfer_params": transfer}
+    events = [json.loads(event) for event in stream(decoder, body, "/v1/chat/completions") if event != "[DONE]"]
     assert events[0]["choices"][0]["delta"]["role"] == "assistant"
     assert events[-1]["choices"] == []
     assert events[-1]["usage"]["completion_tokens"] == 2
+
+
+def test_a_prefill_refuses_to_go_on_by_itself(prefill: FakeEngine) -> None:
+    for fields in ({"max_tokens": 2}, {"stream": True}, {"kv_transfer_params": None}):
+        status, error = refusal(prefill_leg, prefill, **fields)
+        assert (status, error["code"]) == (400, "handover_incomplete")
+    assert prefill.metric("fake:kv_blocks_used") == 0
 
 
 def test_another_prefill_module_gives_another_answer(decoder: FakeEngine, prefill: FakeEngine) -> None:
@@ -204,17 +215,31 @@ def test_running_out_of_blocks_while_decoding_is_a_preemption(prefill: FakeEngin
     assert decoder.metric("fake:kv_blocks_used") == 0
 
 
-@pytest.mark.parametrize("streamed", [True, False])
-def test_a_client_that_leaves_stops_the_work(prefill: FakeEngine, streamed: bool) -> None:
-    prefill.configure(hang="prefill")
-    raw = json.dumps({"model": wire.ENGINE_MODEL, "prompt": PROMPT, "stream": streamed}).encode()
+def leave_while_running(engine: FakeEngine, body: dict[str, Any]) -> None:
+    """Send a request and close the connection once it runs; return when the engine has given up too."""
+    raw = json.dumps(body).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(raw)}\r\n\r\n".encode()
-    with socket.create_connection(("127.0.0.1", prefill.port)) as client:
+    with socket.create_connection(("127.0.0.1", engine.port)) as client:
         client.sendall(head + raw)
-        wait_for(lambda: prefill.metric("vllm:num_requests_running") == 1)
-    wait_for(lambda: prefill.metric("vllm:num_requests_running") == 0)
-    assert prefill.requests()[0]["outcome"] == "disconnected"
-    assert prefill.metric("fake:kv_blocks_used") == 0
+        wait_for(lambda: engine.metric("vllm:num_requests_running") == 1)
+    wait_for(lambda: engine.metric("vllm:num_requests_running") == 0)
+    assert engine.requests()[-1]["outcome"] == "disconnected"
+    assert engine.metric("fake:kv_blocks_used") == 0
+
+
+def test_a_client_that_leaves_stops_a_prefill(prefill: FakeEngine) -> None:
+    prefill.configure(hang="prefill")
+    leg = {"model": wire.ENGINE_MODEL, "prompt": PROMPT, "max_tokens": 1}
+    leave_while_running(prefill, {**leg, "kv_transfer_params": wire.prefill_params(9)})
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("phase", ["kv_load", "first_token", "stream"])
+def test_a_client_that_leaves_stops_a_decode(
+    prefill: FakeEngine, decoder: FakeEngine, phase: str, streamed: bool
+) -> None:
+    decoder.configure(hang=phase, hang_after_tokens=2)
+    leave_while_running(decoder, decode_body(prefill_leg(prefill), stream=streamed))
 
 
 def test_a_missing_transfer_field_can_be_asked_for(prefill: FakeEngine) -> None:

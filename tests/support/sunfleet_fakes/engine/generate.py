@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from sunfleet_fakes.engine import answers, handover, tokens
 from sunfleet_fakes.engine.behaviour import Behaviour, Phase
 from sunfleet_fakes.engine.ledger import KvEntry
-from sunfleet_fakes.engine.request import ApiError, Generation, Kind, check_handover, parse
+from sunfleet_fakes.engine.request import ApiError, Generation, Kind, check_handover, check_prefill, parse
 from sunfleet_fakes.engine.state import Engine, Record
 from sunfleet_fakes.engine.writer import DiedError, Writer
 
@@ -54,7 +54,9 @@ class Leg:
             raise ApiError(503, "this pod is shutting down", code="sun_draining", kind="ServiceUnavailable")
         request = parse(kind, raw, engine.settings.max_model_len)
         decoder = engine.settings.role == "decode"
-        if decoder and not behaviour.recompute_prompt:
+        if not decoder:
+            check_prefill(request)
+        elif not behaviour.recompute_prompt:
             check_handover(request)
         if engine.ledger.blocks_for(len(request.prompt) + request.reserve_tokens) > engine.ledger.capacity:
             raise ApiError(400, "the request needs more KV blocks than this engine has")
@@ -70,12 +72,9 @@ class Leg:
         kv = tokens.kv_tag(engine.identity, request.prompt)
         first = tokens.first_token(kv, self._natural_length(request))
         answer = answers.Answer(request, self._record.id)
-        if not request.wants_handover:  # a stock engine goes on by itself, with the wrong module
-            await self._emit(answer, [first], tokens.spoiled_tag(kv, "decoded by the prefill"), None)
-            return
         finish = "stop" if first == tokens.EOS else "length"
         transfer = None
-        if finish == "length":
+        if finish == "length" and request.transfer.get("do_remote_decode"):
             entry = KvEntry(kv, tokens.prompt_tag(request.prompt), engine.settings.kv_fingerprint)
             engine.lease(self._record.id, entry)
             transfer = handover.transfer_params(engine, self._record.id, self._behaviour.drop_transfer_fields)

@@ -42,11 +42,6 @@ class Generation:
     seed_tokens: tuple[int, ...]
 
     @property
-    def wants_handover(self) -> bool:
-        """A prefill leg: keep the KV for a decoder."""
-        return bool(self.transfer.get("do_remote_decode"))
-
-    @property
     def answer_model(self) -> str:
         """The name to write into the answer."""
         return str(self.transfer.get(wire.KEY_RESPONSE_MODEL) or self.model)
@@ -87,6 +82,14 @@ def parse(kind: Kind, raw: bytes, max_model_len: int) -> Generation:
         transfer=transfer,
         seed_tokens=tuple(transfer.get(wire.KEY_OUTPUT_TOKEN_IDS) or ()),
     )
+
+
+def check_prefill(request: Generation) -> None:
+    """What a prefill insists on: one token, for a decoder. Raises :class:`ApiError` 400."""
+    follows = request.transfer.get("do_remote_decode") or request.transfer.get(wire.KEY_MAX_TOKENS) == 1
+    if not follows or request.max_tokens != 1 or request.stream:
+        message = "a prefill answers only do_remote_decode with max_tokens=1, not streamed"
+        raise ApiError(400, message, code="handover_incomplete")
 
 
 def check_handover(request: Generation) -> None:
