@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from sunfleet_cluster.uv import export_requirements, find_uv
 from sunfleet_cluster.verbs import Verbs, add_verb
 
 ROOT = Path(__file__).resolve().parents[3]
+ENGINE_ROOM = 30 << 30  # bytes
 
 
 def register(verbs: Verbs) -> None:
@@ -66,7 +68,10 @@ def _models(arguments: argparse.Namespace, progress: Progress) -> int:
 def _images(arguments: argparse.Namespace, progress: Progress) -> int:
     state, cluster, builder = StateFolder.from_env(), open_cluster(), pick_builder()
     settings, uv = ImageSettings(), find_uv(state)
-    chosen = _chosen(arguments.names, worker_engine(settings, cluster))
+    engine = worker_engine(settings, cluster)
+    chosen = _chosen(arguments.names, engine)
+    if engine is not Engine.MOUNTED and any(image.name == "worker" for image in chosen):
+        _require_room(state)
     with exclusive(state.root / "images.lock", progress), build_secrets(HostNetwork()) as secrets:
         workshop = Workshop(
             root=ROOT,
@@ -80,6 +85,16 @@ def _images(arguments: argparse.Namespace, progress: Progress) -> int:
         refs = prepare(workshop, chosen, None if arguments.build_only else cluster)
         record_refs(state, refs)
     return 0
+
+
+def _require_room(state: StateFolder) -> None:
+    """The engine lies in the builder's store, in the archive and in the cluster at once."""
+    state.root.mkdir(parents=True, exist_ok=True)
+    if (free := shutil.disk_usage(state.root).free) < ENGINE_ROOM:
+        raise ClusterError(
+            f"a worker image with its engine needs {ENGINE_ROOM >> 30} GiB of free disk, and {state.root} "
+            f"has {free >> 30}: free some, or name the other images"
+        )
 
 
 def worker_engine(settings: ImageSettings, cluster: Cluster) -> Engine:

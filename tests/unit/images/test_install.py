@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from sunfleet_cluster.install.overlay import NEEDED, kustomization, uninstall_batches
-from sunfleet_cluster.install.waiting import complaints, hopeless, lacks
+from sunfleet_cluster.install.waiting import complaints, current_pods, hopeless, lacks
 
 ROOT = Path(__file__).resolve().parents[3]
 REFS = {name: f"localhost/sunfleet/{name}:0123" for name in NEEDED}
@@ -94,6 +94,20 @@ def test_a_starting_pod_is_waited_for() -> None:
 @pytest.mark.parametrize("broken", [pod("ImagePullBackOff", message="not found"), pod("CrashLoopBackOff", restarts=3)])
 def test_a_pod_that_will_never_start_ends_the_wait(broken: dict[str, Any]) -> None:
     assert hopeless([pod(), broken]).startswith("pod pod-1: ")
+
+
+def test_only_pods_of_the_revision_that_is_rolled_out_count() -> None:
+    def revision(number: int) -> dict[str, Any]:
+        return {"deployment.kubernetes.io/revision": str(number)}
+
+    def replica_set(owner: str, number: int, label: str) -> dict[str, Any]:
+        labels = {"pod-template-hash": label}
+        return {"metadata": {"annotations": revision(number), "labels": labels, "ownerReferences": [{"name": owner}]}}
+
+    deployments = [{"metadata": {"name": "one", "annotations": revision(2)}}]
+    replica_sets = [replica_set("one", 1, "old"), replica_set("one", 2, "new"), replica_set("other", 2, "foreign")]
+    pods = [{"metadata": {"labels": {"pod-template-hash": label}}} for label in ("old", "new", "foreign")]
+    assert current_pods(deployments, replica_sets, [*pods, {"metadata": {}}]) == [pods[1]]
 
 
 def test_complaints_name_pod_container_and_reason() -> None:

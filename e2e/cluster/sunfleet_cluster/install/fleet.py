@@ -13,7 +13,7 @@ from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.images.records import recorded
 from sunfleet_cluster.install.kubectl import Kubectl
 from sunfleet_cluster.install.overlay import NEEDED, kustomization, uninstall_batches
-from sunfleet_cluster.install.waiting import complaints, hopeless, lacks
+from sunfleet_cluster.install.waiting import complaints, current_pods, hopeless, lacks
 from sunfleet_cluster.progress import Progress
 from sunfleet_cluster.state import StateFolder, write_atomic
 
@@ -100,20 +100,26 @@ class Fleet:
                 time.sleep(_POLL)
 
     def _missing(self) -> list[str]:
-        deployments = self.kubectl.items("deployments", f"--namespace={NAMESPACE}")
-        states = {each["metadata"]["name"]: lacks(each) for each in deployments}
+        states = {each["metadata"]["name"]: lacks(each) for each in self._objects("deployments")}
         return [f"{name}: {state}" for name, state in states.items() if state]
 
     def _pods(self) -> list[dict[str, Any]]:
-        return self.kubectl.items("pods", f"--namespace={NAMESPACE}")
+        return current_pods(self._objects("deployments"), self._objects("replicasets"), self._objects("pods"))
+
+    def _objects(self, *arguments: str) -> list[dict[str, Any]]:
+        return self.kubectl.items(*arguments, f"--namespace={NAMESPACE}")
 
     def _explanation(self, reason: str) -> str:
         pods = self._pods()
         lines = [reason] if reason else [f"not available after {READY_TIMEOUT:.0f} s"]
         lines += complaints(pods)
-        warnings = self.kubectl.items("events", f"--namespace={NAMESPACE}", "--field-selector=type=Warning")
-        lines += [f"event: {each.get('reason')}: {each.get('message')}" for each in warnings[-_EVENTS_SHOWN:]]
-        return "\n".join([*lines, *self._logs(pods)])
+        names = {pod["metadata"]["name"] for pod in pods}
+        warnings = [
+            f"event: {each.get('reason')}: {each.get('message')}"
+            for each in self._objects("events", "--field-selector=type=Warning")
+            if each["involvedObject"]["name"] in names
+        ]
+        return "\n".join([*lines, *warnings[-_EVENTS_SHOWN:], *self._logs(pods)])
 
     def _logs(self, pods: Sequence[dict[str, Any]]) -> list[str]:
         """The end of the logs of pods that are not ready, of the run before where one crashed."""

@@ -14,6 +14,7 @@ _HOPELESS = {
     "CreateContainerConfigError",
     "CreateContainerError",
 }
+_HASH = "pod-template-hash"
 _CRASHES_ALLOWED = 2  # a start that loses a race with the cluster's own start
 
 
@@ -29,6 +30,22 @@ def lacks(deployment: Object) -> str:
     if status.get("replicas", 0) > updated:
         return f"{status['replicas'] - updated} old pods still there"
     return "" if available >= wanted else f"{available} of {wanted} pods available"
+
+
+def current_pods(deployments: Sequence[Object], replica_sets: Sequence[Object], pods: Sequence[Object]) -> list[Object]:
+    """The pods of the revision that each of `deployments` rolls out; a crashing pod of the one before says nothing."""
+    revisions = {(each["metadata"]["name"], _revision(each)) for each in deployments}
+    hashes = {
+        replica_set["metadata"]["labels"][_HASH]
+        for replica_set in replica_sets
+        for owner in replica_set["metadata"].get("ownerReferences", [])
+        if (owner["name"], _revision(replica_set)) in revisions
+    }
+    return [pod for pod in pods if pod["metadata"].get("labels", {}).get(_HASH) in hashes]
+
+
+def _revision(owner: Object) -> str:
+    return str(owner["metadata"].get("annotations", {}).get("deployment.kubernetes.io/revision", ""))
 
 
 def hopeless(pods: Sequence[Object]) -> str:
