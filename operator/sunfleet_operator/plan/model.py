@@ -69,7 +69,8 @@ def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal:
 def _writes(observed: ObservedModel, outcome: _Outcome) -> tuple[tuple[Write, ...], tuple[Write, ...]]:
     pool = revisions.pool_writes(observed.live, observed.key, observed.children)
     if outcome.standing.refused:
-        return (), tuple(Delete(Ref.of("Deployment", live)) for live in observed.children.deployments)
+        deployments = [Delete(Ref.of("Deployment", live)) for live in observed.children.deployments]
+        return (), (*deployments, *(Delete(Ref.of("Job", live)) for live in observed.children.jobs))
     before = (*outcome.resolution.writes, *pool, *(outcome.rolled.before if outcome.rolled else ()))
     return before, outcome.rolled.after if outcome.rolled else ()
 
@@ -79,17 +80,7 @@ def _decide(observed: ObservedModel, model: SunModel, defaults: Defaults, now: d
     serving = next((record for record in known if record.revision == _current(observed, known)), None)
     here = "/".join(model.spec.decoder_ref.resolve(observed.key.namespace))
     standing = task.standing(observed, model, elsewhere=serving is not None and serving.decoder != here)
-    source = model.spec.prefill.source
-    resolution = weights.resolve(
-        observed.live,
-        observed.key,
-        observed.children,
-        source,
-        _module(model, source.uri),
-        defaults.fetcher,
-        paused=model.spec.paused,
-        now=now,
-    )
+    resolution = _resolve(observed, model, defaults, now, refused=standing.refused)
     contract, report = standing.contract, resolution.report
     unreachable = task.unreachable_base(observed, model, contract) if contract else None
     if unreachable is not None:
@@ -102,6 +93,25 @@ def _decide(observed: ObservedModel, model: SunModel, defaults: Defaults, now: d
     fleet, rolled = _roll(observed, model, target, known, refused=standing.refused)
     verdicts = (*standing.verdicts, resolution.verdict, fits, *_pod_verdicts(observed, model, contract, fleet, rolled))
     return _Outcome(standing, resolution, verdicts, fleet, rolled, tuple(known))
+
+
+def _resolve(
+    observed: ObservedModel, model: SunModel, defaults: Defaults, now: datetime, *, refused: bool
+) -> weights.Resolution:
+    if refused:
+        waiting = Verdict(ConditionType.WEIGHTS_READY, "Unknown", Reason.PENDING, "not looked at while refused")
+        return weights.Resolution(None, waiting)
+    source = model.spec.prefill.source
+    return weights.resolve(
+        observed.live,
+        observed.key,
+        observed.children,
+        source,
+        _module(model, source.uri),
+        defaults.fetcher,
+        paused=model.spec.paused,
+        now=now,
+    )
 
 
 def _module(model: SunModel, uri: str) -> Weights:
