@@ -8,8 +8,9 @@ seconds of CPU, at every start. The answers depend on the installed engine alone
 """
 
 import sys
+from pathlib import Path
 
-from vllm import ModelRegistry
+from vllm import ModelRegistry, envs
 
 # What the method has been shown for; other architectures work and only start later.
 ARCHITECTURES = ("LlamaForCausalLM", "Qwen3ForCausalLM")
@@ -18,6 +19,8 @@ ARCHITECTURES = ("LlamaForCausalLM", "Qwen3ForCausalLM")
 def main(architectures: tuple[str, ...]) -> None:
     for architecture in architectures:
         ModelRegistry.models[architecture].inspect_model_cls()
+    for file in Path(envs.VLLM_CACHE_ROOT, "modelinfos").iterdir():
+        file.chmod(0o644)  # vLLM makes them for their owner alone, but pods read them as another user
 
 
 if __name__ == "__main__":
