@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,12 @@ from typing import Any
 import pytest
 
 from sunfleet_cluster import components, network, processes, runtime
+from sunfleet_cluster.cluster import Status
 from sunfleet_cluster.layout import Addresses, Layout
 from sunfleet_cluster.processes import PROC
+from sunfleet_cluster.report import examine
 from sunfleet_cluster.state import StateFolder
-from support.kubectl import Json, Kubectl
+from support.kubectl import Json, Kubectl, wait_until
 
 SUBNET = "10.211.0.0/16"
 COMPONENTS = (
@@ -70,10 +72,8 @@ class Scratch:
         code, said = self.verb("up")
         assert code == 0, said
 
-    def status(self) -> Json:
-        _, said = self.verb("status", "--output=json")
-        found: Json = json.loads(said)
-        return found
+    def status(self) -> Status:
+        return Status("embedded", self.layout.admin, examine(self.layout))
 
     def pids(self) -> dict[str, int]:
         return {name: process.pid for name, process in processes.find(self.layout.root).items()}
@@ -98,29 +98,41 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scratch]:
 @pytest.fixture
 def running(scratch: Scratch) -> Scratch:
     """The cluster, up and whole."""
-    scratch.up()
+    if not scratch.status().healthy:
+        scratch.up()
     return scratch
 
 
-def test_up_from_nothing_makes_a_healthy_cluster_beside_another(running: Scratch) -> None:
-    status = running.status()
-    assert status["healthy"], status
-    assert set(running.pids()) == set(COMPONENTS)
-    assert running.verb("status")[0] == 0
+def test_two_ups_at_once_make_one_healthy_cluster_from_nothing(scratch: Scratch) -> None:
+    first, second = scratch.start("up"), scratch.start("up")
+    for process in (first, second):
+        said, _ = process.communicate(timeout=TIMEOUT)
+        assert process.returncode == 0, said
+    assert scratch.status().healthy
+    assert sorted(process.mark.component for process in processes.every(scratch.layout.root)) == sorted(COMPONENTS)
+
+
+def test_status_speaks_to_people_and_to_programs(running: Scratch) -> None:
+    code, table = running.verb("status")
+    assert code == 0
+    assert all(component in table for component in COMPONENTS)
+    code, document = running.verb("status", "--output=json")
+    assert code == 0
+    assert {part["name"] for part in json.loads(document)["parts"]} == {"network", *COMPONENTS, "node", "dns"}
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_up_replaces_a_killed_component_and_no_other(running: Scratch, component: str) -> None:
     before, dns_before = running.pids(), running.dns_pod()
     os.kill(before[component], signal.SIGKILL)
-    wait_gone(before[component])
-    assert running.verb("status")[0] == 1
+    wait_until("its end", lambda: component not in running.pids(), 10, 0.02)
+    assert not running.status().healthy
 
     running.up()
 
     after = running.pids()
     assert {name for name in COMPONENTS if before[name] != after[name]} == {component}
-    assert running.status()["healthy"]
+    assert running.status().healthy
     node = running.kubectl.items("nodes")[0]
     assert node["status"]["allocatable"]["nvidia.com/gpu"] == "8"
     # Pods outlive every component: shims hold them.
@@ -129,38 +141,35 @@ def test_up_replaces_a_killed_component_and_no_other(running: Scratch, component
 
 def test_up_restarts_what_runs_with_other_settings(running: Scratch) -> None:
     before = running.pids()
-    config = running.layout.config / "kubelet.yaml"
-    config.write_text(config.read_text().replace("maxPods: 500", "maxPods: 77"))
-    assert "outdated" in running.verb("status")[1]
+    (scheduler,) = (each for each in components.all_components(running.layout) if each.name == "kube-scheduler")
+    processes.stop([processes.find(running.layout.root)[scheduler.name]], grace=5)
+    talkative = replace(scheduler, argv=(*scheduler.argv, "--v=1"))
+    processes.start_detached(talkative, running.layout.root, running.layout.logs, network.inside(running.layout))
+    wait_until("the scheduler", lambda: scheduler.name in running.pids(), 10, 0.05)
+    assert [part.name for part in running.status().parts if part.state == "outdated"] == [scheduler.name]
+
     running.up()
+
     after = running.pids()
-    assert {name for name in COMPONENTS if before[name] != after[name]} == {"kubelet"}
+    assert {name for name in COMPONENTS if before[name] != after[name]} == {scheduler.name}
+    assert {part.state for part in running.status().parts} == {"present", "running", "ready"}
 
 
 def test_up_resumes_after_a_reboot_with_every_object(running: Scratch) -> None:
     running.kubectl.run("create", "configmap", "kept", "--namespace=default")
     uid = running.dns_pod()["metadata"]["uid"]
     pretend_reboot(running.layout)
-    assert not running.status()["healthy"]
+    assert not running.status().healthy
 
     running.up()
 
-    assert running.status()["healthy"]
+    assert running.status().healthy
     running.kubectl.get("configmap", "kept", "--namespace=default")
     assert running.dns_pod()["metadata"]["uid"] == uid
 
 
-def test_an_interrupted_up_is_finished_by_the_next(scratch: Scratch) -> None:
-    assert scratch.verb("down")[0] == 0
-    for delay in (0.6, 1.2, 2.5, 5.0):
-        interrupt(scratch, "up", delay)
-    scratch.up()
-    assert scratch.status()["healthy"]
-    assert set(scratch.pids()) == set(COMPONENTS)
-
-
 def test_an_interrupted_down_is_finished_by_the_next(running: Scratch) -> None:
-    for delay in (0.5, 1.5):
+    for delay in (0.8, 2.0):
         interrupt(running, "down", delay)
     assert running.verb("down")[0] == 0
     assert leftovers(running.layout) == {}
@@ -168,13 +177,12 @@ def test_an_interrupted_down_is_finished_by_the_next(running: Scratch) -> None:
     assert not running.layout.etcd.exists(), "objects go"
 
 
-def test_two_ups_at_once_make_one_cluster(scratch: Scratch) -> None:
-    first, second = scratch.start("up"), scratch.start("up")
-    for process in (first, second):
-        said, _ = process.communicate(timeout=TIMEOUT)
-        assert process.returncode == 0, said
+def test_an_interrupted_up_is_finished_by_the_next(scratch: Scratch) -> None:
+    for delay in (0.8, 1.5, 3.0, 5.0):
+        interrupt(scratch, "up", delay)
+    scratch.up()
+    assert scratch.status().healthy
     assert set(scratch.pids()) == set(COMPONENTS)
-    assert count_marked(scratch.layout) == len(COMPONENTS)
 
 
 def test_up_refuses_addresses_that_are_taken_and_says_what_to_do(scratch: Scratch, tmp_path: Path) -> None:
@@ -212,27 +220,8 @@ def pretend_reboot(layout: Layout) -> None:
     layout.boot_id.write_text("another boot")
 
 
-def wait_gone(pid: int) -> None:
-    deadline = time.monotonic() + 10
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def container_ids(pod: Json) -> list[Any]:
     return [status["containerID"] for status in pod["status"]["containerStatuses"]]
-
-
-def count_marked(layout: Layout) -> int:
-    """Processes of the cluster, twins included."""
-    names = [Path(component.argv[0]).name for component in components.all_components(layout)]
-    return sum(1 for process in processes.every(layout.root) if process.mark.program in names)
 
 
 def leftovers(layout: Layout) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def control_plane(
                 child = processes.start(component, folder, logs, _TIED)
                 running.callback(_end, child)
                 started[component.name] = child
-            health.wait_healthy(components, folder, logs, _READY_TIMEOUT, started)
+            health.wait_healthy(components, logs, _READY_TIMEOUT, lambda each: started[each.name].poll() is None)
 
         # fsync is for data that must outlive a power cut.
         extra = () if controllers else (_WITHOUT_CONTROLLERS,)

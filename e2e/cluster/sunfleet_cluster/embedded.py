@@ -33,6 +33,7 @@ from sunfleet_cluster.settings import ClusterSettings
 from sunfleet_cluster.state import StateFolder, write_atomic
 
 READY_TIMEOUT = 120.0  # seconds a component, the node or DNS gets to become ready on a busy two-core machine
+BECOME_TIMEOUT = 3.0  # seconds from starting a command until it runs the component's program
 STOP_GRACE = 5.0  # seconds; an API server with open watches would take a minute to go
 POD_GRACE = 3.0  # seconds that pods get to end by themselves when the cluster goes down
 _RESOLV_CONF = Path("/etc/resolv.conf")
@@ -160,9 +161,16 @@ class EmbeddedCluster:
         """Start those of `wanted` that do not run and wait until all work; the names of those started."""
         alive = processes.find(self.layout.root)
         missing = [component for component in wanted if component.name not in alive]
-        root, logs, inside = self.layout.root, self.layout.logs, network.inside(self.layout)
-        started = {component.name: processes.start(component, root, logs, inside) for component in missing}
-        health.wait_healthy(wanted, root, logs, READY_TIMEOUT, started)
+        root, logs = self.layout.root, self.layout.logs
+        for component in missing:
+            processes.start_detached(component, root, logs, network.inside(self.layout))
+        started = time.monotonic()
+
+        def lives(component: Component) -> bool:
+            # It takes a moment until a process has become its program.
+            return time.monotonic() - started < BECOME_TIMEOUT or component.name in processes.find(root)
+
+        health.wait_healthy(wanted, logs, READY_TIMEOUT, lives)
         return f"started {', '.join(component.name for component in missing)}" if missing else "running already"
 
     def _started_at(self, component: str) -> float:

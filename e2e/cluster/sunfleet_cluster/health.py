@@ -5,10 +5,9 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from pathlib import Path
-from subprocess import Popen
 
 from sunfleet_cluster import processes
 from sunfleet_cluster.errors import StartError
@@ -44,20 +43,16 @@ def _probe_socket(path: Path, timeout: float) -> None:
 
 
 def wait_healthy(
-    components: Sequence[Component], root: Path, logs: Path, timeout: float, started: Mapping[str, Popen[bytes]]
+    components: Sequence[Component], logs: Path, timeout: float, alive: Callable[[Component], bool]
 ) -> None:
-    """Wait until every component works; StartError with the log's end when one dies or `timeout` seconds pass.
-
-    `started`: those that this process started itself; the others have been running before.
+    """Wait until every component works; StartError with the log's end when one is not `alive` any more, or `timeout`
+    seconds have passed.
     """
     deadline = time.monotonic() + timeout
     waiting = list(components)
     while waiting := [component for component in waiting if probe(component.health) is not None]:
-        alive = processes.find(root)
         for component in waiting:
-            # One of our own children is not in `alive` until it has become its program.
-            child = started.get(component.name)
-            if child.poll() is not None if child else component.name not in alive:
+            if not alive(component):
                 raise StartError(f"{component.name} died while starting; {processes.log_end(logs, component.name)}")
         if time.monotonic() > deadline:
             first = waiting[0]

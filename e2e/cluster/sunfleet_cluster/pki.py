@@ -93,8 +93,8 @@ def _current(folder: Path, identities: tuple[Identity, ...], stamp: str) -> bool
     except FileNotFoundError:
         return False
     names = [*AUTHORITIES, *(identity.name for identity in identities)]
-    keys = [folder / f"{name}.key" for name in [*names, "service-account"]]
-    return all(key.is_file() for key in keys) and all(_still_valid(folder / f"{name}.crt") for name in names)
+    keys = [f"{name}.key" for name in names] + ["service-account.key", "service-account.pub"]
+    return all((folder / key).is_file() for key in keys) and all(_still_valid(folder / f"{name}.crt") for name in names)
 
 
 def _still_valid(certificate: Path) -> bool:

@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,16 +89,8 @@ class Process:
         return float((PROC / "uptime").read_text().split()[0]) - self.ticks / _TICKS_PER_SECOND
 
 
-def start(
-    component: Component,
-    root: Path,
-    logs: Path,
-    prefix: Sequence[str] = (),
-    environment: Mapping[str, str] | None = None,
-) -> "subprocess.Popen[bytes]":
-    """Start `component` of the cluster in `root` behind the command `prefix`, in a session of its own so that a
-    Ctrl-C does not reach it.
-    """
+def start(component: Component, root: Path, logs: Path, prefix: Sequence[str]) -> "subprocess.Popen[bytes]":
+    """Start `component` of the cluster in `root` as our child, behind the command `prefix`."""
     program = component.program()
     mark = Mark(str(root), component.name, program.name, component.key())
     log = log_file(logs, component.name)
@@ -108,13 +100,19 @@ def start(
     with log.open("ab") as output:
         return subprocess.Popen(
             [*prefix, str(program), *component.argv[1:]],
-            env={**os.environ, **(environment or {}), MARK: str(mark)},
+            env={**os.environ, MARK: str(mark)},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            start_new_session=True,
+            start_new_session=True,  # a Ctrl-C in our terminal is not for it
             cwd="/",
         )
+
+
+def start_detached(component: Component, root: Path, logs: Path, prefix: Sequence[str]) -> None:
+    """Start `component` as nobody's child: it outlives us, and whoever is process 1 buries it."""
+    # setsid ends as soon as it has forked.
+    start(component, root, logs, ("setsid", "--fork", *prefix)).wait()
 
 
 def log_file(logs: Path, component: str) -> Path:

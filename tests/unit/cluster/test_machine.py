@@ -1,0 +1,148 @@
+"""What is read from the machine: routes, mounts, requirements; what is said about it."""
+
+import io
+import json
+import tarfile
+from ipaddress import IPv4Network
+from pathlib import Path
+
+import pytest
+
+from sunfleet_cluster import network, oci, preflight, runtime
+from sunfleet_cluster.__main__ import main
+from sunfleet_cluster.cluster import Part, Status
+from sunfleet_cluster.errors import PreflightError
+from sunfleet_cluster.lock import exclusive
+from sunfleet_cluster.preflight import Check
+from sunfleet_cluster.progress import Progress, elapsed
+from sunfleet_cluster.report import table
+from sunfleet_cluster.state import write_atomic
+
+SUBNET = IPv4Network("10.203.0.0/16")
+
+
+@pytest.mark.parametrize(
+    ("destination", "device", "clash"),
+    [
+        ("default", "eth0", False),
+        ("10.203.0.0/18", "sf-own", False),
+        ("10.203.4.0/24", "docker0", True),
+        ("10.0.0.0/8", "vpn0", True),
+        ("192.168.1.7", "eth0", False),
+        ("10.203.9.9", "eth0", True),
+    ],
+)
+def test_a_route_clashes_when_it_shares_addresses_and_is_not_ours(destination: str, device: str, clash: bool) -> None:
+    routes = json.dumps([{"dst": destination, "dev": device}])
+    assert bool(network.overlapping(SUBNET, routes, "sf-own")) == clash
+
+
+def test_mounts_are_listed_innermost_first_and_only_below_the_folder() -> None:
+    mountinfo = "\n".join(
+        f"36 35 0:1 / {target} rw - tmpfs tmpfs rw"
+        for target in ("/a", "/a/b", "/a/b/c\\040d", "/ab", "/other", "/a/b/c\\040d/e")
+    )
+    assert runtime.mounts_below(Path("/a/b"), mountinfo) == [Path("/a/b/c d/e"), Path("/a/b/c d"), Path("/a/b")]
+
+
+def test_all_problems_are_told_at_once() -> None:
+    checks = [Check("one", "is missing"), Check("two", None), Check("three", "is too old")]
+    with pytest.raises(PreflightError) as raised:
+        preflight.require(checks, Progress(io.StringIO()))
+    assert "one: is missing" in str(raised.value)
+    assert "three: is too old" in str(raised.value)
+    assert "two" not in str(raised.value)
+
+
+def test_an_image_depends_on_its_programs_bytes_alone(tmp_path: Path) -> None:
+    program = tmp_path / "pause"
+    program.write_bytes(b"program")
+    ref = oci.reference("pause", program)
+    for archive in ("one.tar", "two.tar"):
+        oci.write_archive(tmp_path / archive, ref, program)
+    assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "two.tar").read_bytes()
+    program.write_bytes(b"another")
+    assert oci.reference("pause", program) != ref
+
+
+def test_an_image_archive_is_consistent(tmp_path: Path) -> None:
+    program = tmp_path / "pause"
+    program.write_bytes(b"program")
+    oci.write_archive(tmp_path / "image.tar", "localhost/pause:1", program)
+    with tarfile.open(tmp_path / "image.tar") as archive:
+        blobs = {member.name: archive.extractfile(member) for member in archive}
+        content = {name: file.read() for name, file in blobs.items() if file}
+    (entry,) = json.loads(content["index.json"])["manifests"]
+    assert entry["annotations"]["io.containerd.image.name"] == "localhost/pause:1"
+    manifest = json.loads(content[blob(entry["digest"])])
+    config = json.loads(content[blob(manifest["config"]["digest"])])
+    assert config["config"] == {"Entrypoint": ["/pause"], "User": "65532:65532"}
+    layer = content[blob(manifest["layers"][0]["digest"])]
+    with tarfile.open(fileobj=io.BytesIO(layer)) as files:
+        assert files.getmember("pause").mode == 0o755
+
+
+def blob(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.44, "0.4 s"), (59, "59 s"), (185, "3 min 05 s"), (7800, "2 h 10 min"), (273600, "3 d 4 h")],
+)
+def test_times_are_said_as_people_say_them(seconds: float, said: str) -> None:
+    assert elapsed(seconds) == said
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "file"
+    write_atomic(file, "one", 0o600)
+    write_atomic(file, "two", 0o600)
+    assert file.read_text() == "two"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in file.parent.iterdir()] == ["file"]
+
+
+def test_a_second_holder_of_the_lock_waits_and_says_for_whom(tmp_path: Path) -> None:
+    out = io.StringIO()
+    with exclusive(tmp_path / "lock", Progress(out)):
+        pass
+    with exclusive(tmp_path / "lock", Progress(out)):
+        assert (tmp_path / "lock").read_text().isdigit()
+    assert out.getvalue() == ""
+
+
+def test_progress_in_a_pipe_is_plain_lines() -> None:
+    out = io.StringIO()
+    with Progress(out).step("something") as step:
+        step.outcome = "done twice"
+    assert out.getvalue() == "  ✓ something: done twice (0.0 s)\n"
+
+
+def test_a_step_that_fails_is_marked() -> None:
+    out = io.StringIO()
+    with pytest.raises(RuntimeError), Progress(out).step("something"):
+        raise RuntimeError
+    assert out.getvalue() == "  ✗ something (0.0 s)\n"
+
+
+def test_the_table_lines_up_and_ends_with_a_verdict() -> None:
+    parts = (Part("etcd", True, "running", 12, 75.0), Part("kubelet", False, "stopped", note="why"))
+    lines = table(Status("embedded", Path("/k"), parts)).splitlines()
+    assert lines[0].split() == ["COMPONENT", "PID", "STATE", "AGE", "NOTE"]
+    assert lines[1].index("running") == lines[2].index("stopped")
+    assert lines[-1] == "embedded cluster: not healthy; KUBECONFIG=/k"
+
+
+def test_no_parts_are_not_health() -> None:
+    assert not Status("embedded", Path("/k"), ()).healthy
+
+
+def test_wrong_settings_are_told_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SUNFLEET_SUBNET", "10.0.0.0/30")
+    assert main(["status"]) == 2
+    said = capsys.readouterr().err
+    assert "subnet" in said
+    assert "Traceback" not in said
