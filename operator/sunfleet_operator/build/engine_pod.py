@@ -16,6 +16,8 @@ from sunfleet_operator.types import Json, Manifest
 GPU = "nvidia.com/gpu"
 # After preStop and drain: closing connections, releasing KV, writing the last metrics.
 GRACE_MARGIN_SECONDS = 30
+# Part of every revision. Raised only when pods of the form before cannot run: it rolls every pod of every fleet.
+FORM = 1
 _PROBE_PERIOD_SECONDS = 5
 
 
@@ -39,8 +41,36 @@ def template(pod: EnginePod) -> Manifest:
     built: Manifest = {"metadata": {"labels": {}, "annotations": {}}, "spec": _spec(pod, placements)}
     merged = merge(built, pod.overlay)
     merged["metadata"]["labels"] = {**(merged["metadata"].get("labels") or {}), **pod.labels}
-    merged["spec"]["automountServiceAccountToken"] = False
+    merged["spec"] = share_claims({**merged["spec"], "automountServiceAccountToken": False})
     return merged
+
+
+def share_claims(spec: Manifest) -> Manifest:
+    """One volume per claim: kubelet waits for ever for the second of two volumes of one claim (kubernetes#28502)."""
+    kept: dict[str, str] = {}  # claim -> name of its volume
+    renamed: dict[str, str] = {}
+    volumes = []
+    for volume in spec.get("volumes") or ():
+        claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+        if claim in kept:
+            renamed[volume["name"]] = kept[claim]
+            continue
+        if claim:
+            kept[claim] = volume["name"]
+        volumes.append(volume)
+    containers = {
+        field: [_with_volumes(container, renamed) for container in spec[field]]
+        for field in ("initContainers", "containers")
+        if field in spec
+    }
+    return {**spec, **containers, "volumes": volumes}
+
+
+def _with_volumes(container: Manifest, renamed: Mapping[str, str]) -> Manifest:
+    mounts = [
+        {**mount, "name": renamed.get(mount["name"], mount["name"])} for mount in container.get("volumeMounts") or ()
+    ]
+    return {**container, "volumeMounts": mounts} if mounts else container
 
 
 def _spec(pod: EnginePod, placements: Sequence[Placement]) -> Manifest:

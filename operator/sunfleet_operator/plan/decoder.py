@@ -17,7 +17,7 @@ from sunfleet_api.shared_decoder import DecoderModelStatus, SharedDecoder, Share
 from sunfleet_api.worker import ResolverReport
 from sunfleet_operator import records
 from sunfleet_operator.build import labels
-from sunfleet_operator.build.engine_pod import EnginePod, template
+from sunfleet_operator.build.engine_pod import FORM, EnginePod, template
 from sunfleet_operator.build.weights import model_weights
 from sunfleet_operator.observed import Defaults, ObservedDecoder
 from sunfleet_operator.plan import conditions, deletion, pods, revisions, status, weights
@@ -109,6 +109,7 @@ def _target(
     revision = revision_hash(
         "decoder",
         {
+            "form": FORM,
             "engine": engine.model_dump(mode="json"),
             "weights": [report.resolved_uri, report.digest, secret],
             "template": spec.template.given(),

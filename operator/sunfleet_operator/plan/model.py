@@ -18,7 +18,7 @@ from sunfleet_api.sun_model import PrefillModelStatus, SunModel, SunModelStatus
 from sunfleet_api.worker import ResolverReport
 from sunfleet_operator import records
 from sunfleet_operator.build import labels
-from sunfleet_operator.build.engine_pod import EnginePod, template
+from sunfleet_operator.build.engine_pod import FORM, EnginePod, template
 from sunfleet_operator.build.weights import Weights, adapter_weights, model_weights
 from sunfleet_operator.observed import Defaults, ObservedModel
 from sunfleet_operator.plan import conditions, pods, revisions, status, task, traffic, weights
@@ -136,6 +136,7 @@ def _target(
     revision = revision_hash(
         "model",
         {
+            "form": FORM,
             "engine": contract.engine.model_dump(mode="json"),
             "kv": contract.kv_fingerprint.digest,
             "decoder": decoder,

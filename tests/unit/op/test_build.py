@@ -108,6 +108,17 @@ async def test_an_adapter_stands_beside_its_base_and_both_are_read_only() -> Non
     assert mounts[names.ADAPTER_PATH]["readOnly"] is True
 
 
+async def test_a_claim_is_one_volume_however_often_it_is_mounted() -> None:
+    extra = {"name": "more", "persistentVolumeClaim": {"claimName": "models"}}
+    mount = {"name": "more", "mountPath": "/more"}
+    overlay = {"spec": {"volumes": [extra], "containers": [{"name": names.ENGINE_CONTAINER, "volumeMounts": [mount]}]}}
+    world = await _world(decoder(), model(template=overlay))
+    claims = [v["name"] for v in _pod_spec(world, "maths")["volumes"] if "persistentVolumeClaim" in v]
+    assert claims == ["weights"]
+    by_path = {mount["mountPath"]: mount["name"] for mount in _engine(world, "maths")["volumeMounts"]}
+    assert [by_path[path] for path in (names.WEIGHTS_PATH, names.ADAPTER_PATH, "/more")] == ["weights"] * 3
+
+
 async def test_whole_weights_stand_where_the_base_stands_elsewhere() -> None:
     world = await _world(decoder(), model(uri="pvc://models/full"))
     mounts = {mount["mountPath"]: mount for mount in _engine(world, "maths")["volumeMounts"]}
