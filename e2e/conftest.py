@@ -9,7 +9,7 @@ import pytest
 
 from sunfleet_cluster.images.records import recorded
 from sunfleet_cluster.state import StateFolder
-from support.fakes import ApiProxy, api_proxy, hub
+from support.fakes import ApiProxy, api_proxy, hub, secret
 from support.kubectl import Kubectl
 
 
@@ -32,19 +32,34 @@ def proxy(kubectl: Kubectl) -> Iterator[ApiProxy]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def hub_namespace(kubectl: Kubectl, fake_image: str) -> Iterator[str]:
+    """The namespace of a model hub that is ready; one for all suites."""
+    name = create_namespace(kubectl, "hub")
+    kubectl.apply(hub(fake_image), name)
+    kubectl.run("wait", "pod/hub", "--namespace", name, "--for=condition=Ready", "--timeout=90s")
+    yield name
+    kubectl.run("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
 @pytest.fixture(scope="module")
-def make_namespace(kubectl: Kubectl, fake_image: str) -> Iterator[Callable[[str], str]]:
-    """Makes a namespace with restricted Pod Security and a model hub; all are deleted after the module."""
+def make_namespace(kubectl: Kubectl, hub_namespace: str) -> Iterator[Callable[[str], str]]:
+    """Makes a namespace with a Secret ``hub`` that opens the hub; all are deleted after the module."""
     made: list[str] = []
 
     def make(prefix: str) -> str:
-        name = f"e2e-{prefix}-{uuid4().hex[:6]}"
-        labels = {"pod-security.kubernetes.io/enforce": "restricted", "sunfleet-e2e": "true"}
-        kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}])
-        made.append(name)
-        kubectl.apply(hub(fake_image), name)
-        return name
+        made.append(create_namespace(kubectl, prefix))
+        kubectl.apply([secret("hub", hub_namespace)], made[-1])
+        return made[-1]
 
     yield make
     for name in made:
         kubectl.run("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+def create_namespace(kubectl: Kubectl, prefix: str) -> str:
+    """A fresh namespace with restricted Pod Security; its name."""
+    name = f"e2e-{prefix}-{uuid4().hex[:6]}"
+    labels = {"pod-security.kubernetes.io/enforce": "restricted", "sunfleet-e2e": "true"}
+    kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}])
+    return name

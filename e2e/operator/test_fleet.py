@@ -87,17 +87,19 @@ def test_scale_names_the_pods_that_it_scales(fleet: Fleet) -> None:
         assert len(fleet.kubectl.items("pods", "--namespace", fleet.namespace, "--selector", selector)) == pods
 
 
-def test_a_missing_repository_is_said_and_mending_the_secret_is_enough(fleet: Fleet, kubectl: Kubectl) -> None:
+def test_a_private_repository_is_said_and_mending_the_secret_is_enough(
+    fleet: Fleet, kubectl: Kubectl, hub_namespace: str
+) -> None:
     model = fakes.sun_model(
         "secret", "hf://acme/secret", model_name=f"{fleet.namespace}/secret", credentials="private"
     )  # fmt: skip
-    kubectl.apply([fakes.secret("private"), model], fleet.namespace)
+    kubectl.apply([fakes.secret("private", hub_namespace), model], fleet.namespace)
     fleet.wait_for(
         "the weights are not found", "sunmodel", "secret",
         lambda thing: condition(thing, "WeightsReady").get("reason") == "WeightsNotFound",
     )  # fmt: skip
     assert "credentialsSecretRef" in condition(fleet.get("sunmodel", "secret"), "WeightsReady")["message"]
-    kubectl.apply([fakes.secret("private", HF_TOKEN=TOKEN)], fleet.namespace)
+    kubectl.apply([fakes.secret("private", hub_namespace, HF_TOKEN=TOKEN)], fleet.namespace)
     fleet.wait_for("Ready", "sunmodel", "secret", is_ready, 90)
     kubectl.delete("sunmodel/secret", "--namespace", fleet.namespace)
 

@@ -27,7 +27,7 @@ _RESTRICTED: Json = {
 
 
 def hub(image: str) -> list[Json]:
-    """A model hub with sample repositories, and the Secret ``hub`` that points ``hf://`` URIs to it."""
+    """A model hub with sample repositories: pod and Service ``hub``."""
     container: Json = {
         "name": "hub",
         "image": image,
@@ -42,21 +42,16 @@ def hub(image: str) -> list[Json]:
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
     }
+    service = {"selector": {"app": "hub"}, "ports": [{"port": HUB_PORT}]}
     return [
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hub", "labels": {"app": "hub"}}, "spec": spec},
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "hub"},
-            "spec": {"selector": {"app": "hub"}, "ports": [{"port": HUB_PORT}]},
-        },
-        secret("hub"),
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hub"}, "spec": service},
     ]
 
 
-def secret(name: str, **more: str) -> Json:
-    """Where the hub is, and perhaps a token."""
-    data = {"HF_ENDPOINT": f"http://hub:{HUB_PORT}", **more}
+def secret(name: str, hub_namespace: str, **more: str) -> Json:
+    """Points ``hf://`` URIs to the hub in that namespace; perhaps with a token."""
+    data = {"HF_ENDPOINT": f"http://hub.{hub_namespace}.svc:{HUB_PORT}", **more}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data}
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from support.fleet import engine_pods, wait_ready
 from support.kubectl import Json, Kubectl, wait_until
 
-READY_SECONDS = 90.0
+READY_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
