@@ -58,7 +58,7 @@ def share_claims(spec: Manifest) -> Manifest:
         if claim:
             kept[claim] = volume["name"]
         volumes.append(volume)
-    containers = {
+    containers: Manifest = {
         field: [_with_volumes(container, renamed) for container in spec[field]]
         for field in ("initContainers", "containers")
         if field in spec
