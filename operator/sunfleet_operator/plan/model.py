@@ -27,7 +27,7 @@ from sunfleet_operator.plan.common import ignored, invalid, paused, refused, wor
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.plan.revisions import Fleet, Rolled
 from sunfleet_operator.records import DecoderRevision, ModelRevision
-from sunfleet_operator.types import Ref, is_terminating, revision_of, status_of
+from sunfleet_operator.types import Ref, full_name, is_terminating, revision_of, status_of
 
 
 @dataclass(frozen=True)
@@ -186,13 +186,25 @@ def _roll(
 ) -> tuple[Fleet | None, Rolled | None]:
     """Without a new revision (weights or decoder not ready, KV that does not fit) the serving one is kept as it is."""
     current = _current(observed, known)
-    wanted = target or next((record for record in known if record.revision == current), None)
+    serving = next((record for record in known if record.revision == current), None)
+    wanted = serving if target is None or _too_early(observed, target, serving) else target
     if wanted is None or refused:
         return None, None
     usable = _usable(observed, known, "/".join(model.spec.decoder_ref.resolve(observed.key.namespace)))
     fleet = Fleet(observed.live, observed.key, observed.children, wanted, current, usable)
     rolled = revisions.roll(fleet, model.spec.replicas, model.spec.rollout, uri=model.spec.prefill.source.uri)
     return fleet, rolled
+
+
+def _too_early(observed: ObservedModel, target: ModelRevision, serving: ModelRevision | None) -> bool:
+    """A new KV format waits for its first decode pod, so that a decoder whose new revision never starts costs no task a
+    GPU. Not when nothing serves meanwhile, and not once the new pods have been started."""
+    if serving is None or any(revision_of(live) == target.revision for live in observed.children.deployments):
+        return False
+    readable = decode_formats(observed)
+    elsewhere = serving.decoder != target.decoder
+    still_serves = elsewhere or labels.kv_label(serving.kv_fingerprint) in readable
+    return still_serves and labels.kv_label(target.kv_fingerprint) not in readable
 
 
 def _usable(observed: ObservedModel, known: list[ModelRevision], here: str) -> Mapping[str, int]:
@@ -227,18 +239,26 @@ def _pod_verdicts(
     fleet: Fleet | None,
     rolled: Rolled | None,
 ) -> list[Verdict]:
-    verdicts = [_decoder_ready(observed, contract)]
+    verdicts = [_decoder_ready(observed, contract, fleet)]
     if fleet is None or rolled is None:
         verdicts.append(Verdict(ConditionType.PREFILL_READY, "Unknown", Reason.PENDING, "no revision to run yet"))
         return verdicts
     return [*verdicts, _prefill_ready(observed, model, fleet), revisions.progress(fleet, rolled, model.spec.replicas)]
 
 
-def _decoder_ready(observed: ObservedModel, contract: DecoderRevision | None) -> Verdict:
+def _decoder_ready(observed: ObservedModel, contract: DecoderRevision | None, fleet: Fleet | None) -> Verdict:
+    """Decode pods for the revision that is wanted now; while a decoder rolls out, for the one that still serves."""
     type_ = ConditionType.DECODER_READY
     if contract is None:
         return Verdict(type_, "Unknown", Reason.PENDING, "waits for the decoder's KV contract")
-    if labels.kv_label(contract.kv_fingerprint) in decode_formats(observed):
+    wanted = fleet.target if fleet else None
+    here = (
+        isinstance(wanted, ModelRevision)
+        and observed.decoder is not None
+        and wanted.decoder == full_name(observed.decoder)
+    )
+    kv = wanted.kv_fingerprint if wanted is not None and here else contract.kv_fingerprint
+    if labels.kv_label(kv) in decode_formats(observed):
         return Verdict(type_, "True", Reason.MINIMUM_REPLICAS_AVAILABLE, "")
     return Verdict(
         type_, "False", Reason.DECODER_NOT_READY, f"no decode pod of revision {contract.revision} is available"

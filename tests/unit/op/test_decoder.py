@@ -189,6 +189,29 @@ async def test_a_decode_pod_stays_until_every_task_makes_the_new_kv_format(world
     assert _ready(world) == ("True", "Ready")
 
 
+async def test_tasks_start_no_pod_for_a_new_kv_format_before_a_decode_pod_reads_it(world: World) -> None:
+    await _fleet(world)
+    (prefill,) = world.deployments("maths")
+    (decode,) = world.deployments("base")
+    world.healthy = lambda live: live["metadata"]["labels"][names.LABEL_REVISION] in {prefill, decode}
+    world.store.put(decoder(engine={"image": "worker:typo"}))
+    await world.settle()
+    assert list(world.deployments("maths")) == [prefill]
+    assert world.condition("SunModel", "maths", "Ready")["status"] == "True"
+    assert _ready(world) == ("False", "RollingOut")
+    world.store.put(decoder(engine={"image": "worker:1"}))
+    await world.settle()
+    assert list(world.deployments("base")) == [decode]
+
+
+async def test_without_surge_tasks_start_at_once_since_nothing_serves_meanwhile(world: World) -> None:
+    await _fleet(world, rollout={"maxSurge": 0, "maxUnavailable": 1})
+    world.healthy = lambda live: live["metadata"]["labels"][names.LABEL_ROLE] == "prefill"
+    world.store.put(decoder(engine={"image": "worker:2"}, rollout={"maxSurge": 0, "maxUnavailable": 1}))
+    await world.settle()
+    assert len(world.deployments("maths")) == 2
+
+
 async def test_pods_of_both_roles_carry_the_same_format_label(world: World) -> None:
     await _fleet(world)
     labels = [live["spec"]["template"]["metadata"]["labels"] for live in world.store.all("Deployment")]
