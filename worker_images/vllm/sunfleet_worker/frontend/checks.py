@@ -49,7 +49,8 @@ def check_prefill_request(request: Any) -> None:
     """Refuse what is not a prefill leg; ``min_tokens`` is cut to the one token that this leg makes."""
     params = request.kv_transfer_params or {}
     limit = _max_tokens(request)
-    if not params.get("do_remote_decode") or limit != 1 or request.stream:
+    one_token = params.get(wire.KEY_MAX_TOKENS) == 1  # answered from this leg: no decoder follows
+    if not (params.get("do_remote_decode") or one_token) or limit != 1 or request.stream:
         raise RefusedError(
             "This is a prefill pod: it computes prompts and their first token for a decode pod. It takes requests with "
             "kv_transfer_params.do_remote_decode, max_tokens=1 and no stream. Send requests to the Sunfleet router.",

@@ -1,0 +1,186 @@
+"""Engine pods as plain processes on loopback: the worker's own entry point, no cluster, no image."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sunfleet_api.engine import ExtraArg
+from sunfleet_api.worker import WorkerSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 600  # 20 on a quiet machine
+BLOCK = 32
+MAX_MODEL_LEN = 1024
+# Small steps, so that prompts of a few hundred tokens are computed in several.
+STEP_TOKENS = 256
+
+
+class EngineDidNotStart(Exception):  # noqa: N818 - says it best
+    """The engine ended or took too long; the message holds the end of its log."""
+
+
+@dataclass
+class Engine:
+    """One started engine. ``weights`` and ``adapter`` are folders."""
+
+    name: str
+    role: str
+    weights: Path
+    folder: Path
+    python: Path
+    adapter: Path | None = None
+    extra_args: Mapping[str, str] = field(default_factory=dict)
+    drain_seconds: int = 30
+    port: int = 0
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    def start(self) -> None:
+        """Start without waiting. The model path is relative: the engines' handshake compares it as a string."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _link(self.folder / "model", self.weights)
+        if self.adapter:
+            _link(self.folder / "adapter", self.adapter)
+        self.port, side_channel, kv_first = free_ports(1)[0], free_ports(1)[0], free_ports(20)[0]
+        settings = WorkerSettings(
+            role="prefill" if self.role == "prefill" else "decode",
+            model_path="model",
+            adapter_path="adapter" if self.adapter else "",
+            dtype="float32",
+            block_size=BLOCK,
+            max_model_len=MAX_MODEL_LEN,
+            extra_args=tuple(ExtraArg(name=name, value=value) for name, value in self._extra_args().items()),
+            port=self.port,
+            side_channel_port=side_channel,
+            kv_port_first=kv_first,
+            kv_port_last=kv_first + 19,
+            drain_timeout_seconds=self.drain_seconds,
+            kv_fingerprint="test",
+        )
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [str(self.python), "-m", "sunfleet_worker"],
+                cwd=self.folder,
+                env={**os.environ, **settings.to_env(), "PYTHONPATH": _paths(), "HOME": str(self.folder)},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def _extra_args(self) -> dict[str, str]:
+        defaults = {"kv-cache-memory-bytes": str(512 << 20), "max-num-batched-tokens": str(STEP_TOKENS)}
+        return {**defaults, **self.extra_args}
+
+    def wait_ready(self) -> None:
+        """Return once the engine answers.
+
+        Raises:
+            EngineDidNotStart: it ended, or is not there after ``START_SECONDS``.
+        """
+        assert self.process is not None
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise EngineDidNotStart(f"{self.name} ended with {self.process.returncode}:\n{self.log_tail()}")
+            if get_status(f"{self.url}/sunfleet/readyz") == 200:
+                return
+            time.sleep(0.3)
+        raise EngineDidNotStart(f"{self.name} is not ready after {START_SECONDS} s:\n{self.log_tail()}")
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> int:
+        """Stop at once and wait; the exit code. Safe to repeat."""
+        if self.process is None:
+            return 0
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        try:
+            return self.process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+    def log_tail(self) -> str:
+        return self.log.read_text(errors="replace")[-3000:]
+
+
+class Engines:
+    """Starts engines side by side and stops them all."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+
+    def start(self, *engines: Engine) -> None:
+        for engine in engines:
+            engine.start()
+            self._stack.callback(engine.stop)
+        for engine in engines:
+            engine.wait_ready()
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def free_ports(count: int) -> Sequence[int]:
+    """``count`` ports in a row that nobody uses now."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            first = int(probe.getsockname()[1])
+        if first + count < 65536 and all(_is_free(port) for port in range(first, first + count)):
+            return range(first, first + count)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def get_status(url: str) -> int:
+    """HTTP status of a GET, 0 when nobody answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def get_json(url: str) -> object:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return json.load(answer)
+
+
+def _paths() -> str:
+    return os.pathsep.join(str(ROOT / room) for room in ("crds", "worker_images/vllm"))
+
+
+def _link(link: Path, target: Path) -> None:
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)

@@ -1,0 +1,114 @@
+"""What pods refuse before the engine sees it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.unit.worker.test_handover import complete, rows
+
+from sunfleet_api import wire
+from sunfleet_worker.errors import RefusedError
+from sunfleet_worker.frontend.checks import check_decode_request, check_prefill_request, client_max_tokens
+from sunfleet_worker.handover import KEY_OUTPUT_LOGPROBS
+
+PLAIN: dict[str, Any] = {
+    "n": 1,
+    "stream": False,
+    "max_tokens": 8,
+    "min_tokens": 0,
+    "use_beam_search": False,
+    "echo": False,
+    "prompt_logprobs": None,
+    "logprobs": None,
+    "model_extra": {},
+    "cache_salt": "salt",
+    "prompt": "Hello",
+}
+
+
+def decode(**changes: Any) -> SimpleNamespace:
+    return SimpleNamespace(**{**PLAIN, "kv_transfer_params": complete(), **changes})
+
+
+def prefill(**changes: Any) -> SimpleNamespace:
+    return SimpleNamespace(**{**PLAIN, "max_tokens": 1, "kv_transfer_params": wire.prefill_params(8), **changes})
+
+
+def test_complete_legs_pass() -> None:
+    check_decode_request(decode())
+    check_prefill_request(prefill())
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"kv_transfer_params": None}, "remote_block_ids"),
+        ({"kv_transfer_params": complete(prompt_token_ids=[])}, "prompt_token_ids"),
+        ({"cache_salt": None}, "cache_salt"),
+        ({"logprobs": True}, "logprobs"),
+        ({"logprobs": 0}, "logprobs"),
+    ],
+)
+def test_a_decode_leg_that_lacks_something_says_what(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(RefusedError, match=named) as refusal:
+        check_decode_request(decode(**changes))
+    assert refusal.value.code == "handover_incomplete"
+
+
+def test_log_probabilities_pass_with_the_prefills_share() -> None:
+    check_decode_request(decode(logprobs=2, kv_transfer_params=complete(**{KEY_OUTPUT_LOGPROBS: rows(1)})))
+    check_decode_request(decode(logprobs=False))
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        {"n": 2},
+        {"use_beam_search": True},
+        {"echo": True},
+        {"prompt_logprobs": 0},
+        {"model_extra": {"best_of": 2}},
+        {"suffix": "x"},
+        {"prompt_embeds": b"x"},
+        {"logprob_token_ids": [1]},
+        {"prompt": ["one", "two"]},
+        {"prompt": [[1], [2]]},
+    ],
+    ids=str,
+)
+def test_parameters_that_one_pod_cannot_serve_exactly_are_refused_on_both_legs(parameter: dict[str, Any]) -> None:
+    name = next(iter(parameter.get("model_extra", parameter)))
+    for check, leg in ((check_decode_request, decode), (check_prefill_request, prefill)):
+        with pytest.raises(RefusedError) as refusal:
+            check(leg(**parameter))
+        assert (refusal.value.code, refusal.value.param) == ("unsupported_parameter", name)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kv_transfer_params": None},
+        {"max_tokens": 2},
+        {"max_tokens": None},
+        {"max_completion_tokens": 2},
+        {"stream": True},
+    ],
+    ids=str,
+)
+def test_a_prefill_pod_takes_prefill_legs_only(changes: dict[str, Any]) -> None:
+    with pytest.raises(RefusedError, match="prefill pod"):
+        check_prefill_request(prefill(**changes))
+
+
+@pytest.mark.parametrize(("given", "kept"), [(0, 0), (1, 1), (7, 1), (None, 0)])
+def test_min_tokens_is_cut_to_the_prefills_one_token(given: int | None, kept: int) -> None:
+    request = prefill(min_tokens=given)
+    check_prefill_request(request)
+    assert request.min_tokens == kept
+
+
+def test_the_clients_max_tokens_is_found() -> None:
+    assert client_max_tokens(prefill()) == 8
+    assert client_max_tokens(prefill(kv_transfer_params=wire.prefill_params(None))) is None

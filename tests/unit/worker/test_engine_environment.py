@@ -1,0 +1,26 @@
+"""Runs the tests of the hooks where vLLM is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+STATE = Path(os.environ.get("SUNFLEET_STATE") or Path.home() / ".local/state/sunfleet")
+
+
+@pytest.mark.timeout(600)
+def test_the_hooks_pass_their_tests_in_the_engine_environment() -> None:
+    python = STATE / "engine/bin/python"
+    assert python.is_file(), f"no engine environment at {python}: run 'make engine-env'"
+    done = subprocess.run(
+        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(Path(__file__).parent)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
