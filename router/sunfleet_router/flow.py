@@ -219,6 +219,7 @@ class Flow:
         with blame(pod):
             async with phase("request", call.task.limits.timeouts.request, call.deadline):
                 raw = await self._exchange("decode", call, pod, body, resend=False)
+            verdict.check_whole("decode", raw)
         await call.reply.whole(200, raw)
 
     async def _decode_stream(self, call: Call, pod: Endpoint, body: bytes) -> None:

@@ -88,7 +88,7 @@ async def run(settings: RouterSettings) -> None:
 
 
 async def serve(parts: Parts, stop: asyncio.Event, listener: socket.socket | None = None) -> None:
-    """Run both ports and discovery until ``stop``; then drain. ``listener``: serve this socket instead of the settings'."""
+    """Run both ports and discovery until ``stop``; then drain. ``listener``: serve this socket instead."""
     settings = parts.settings
     config = uvicorn.Config(
         parts.app, host=settings.host, port=settings.port, loop="none", http="httptools", ws="none", lifespan="off",

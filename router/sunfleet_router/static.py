@@ -13,7 +13,8 @@
       traffic: {maxInFlight: 64, timeouts: {prefillSeconds: 30}}      # as SunModel.spec.traffic
       defaults: {temperature: "0.7", maxTokens: 1024}                 # as SunModel.spec.generation.defaults
 
-``cacheSalt`` keeps the tasks' KV apart; by default it is made of the task's name. ``info`` beside a ``url`` gives what ``GET /sunfleet/info`` would, for an engine that lacks it.
+``cacheSalt`` keeps the tasks' KV apart; by default it is made of the task's name. ``info`` beside a ``url`` gives
+what ``GET /sunfleet/info`` would, for an engine that lacks it.
 """
 
 from __future__ import annotations

@@ -29,6 +29,17 @@ def of_answer(leg: Leg, status: int, body: bytes) -> RouterError:
     return _engine_failure(leg, status, message, code)
 
 
+def check_whole(leg: Leg, body: bytes) -> None:
+    """Raise :class:`LegFailedError` for a 200 whose body is no JSON object: a client must not get half an answer."""
+    try:
+        whole = isinstance(orjson.loads(body), dict)
+    except orjson.JSONDecodeError:
+        whole = False
+    if not whole:
+        message = f"The {leg} engine's answer is not JSON."
+        raise LegFailedError(leg, message, code="bad_engine_answer", retryable=True)
+
+
 def of_event(leg: Leg, data: bytes) -> RouterError:
     """An error event that came before anything else: nothing was promised yet, so it becomes a plain answer."""
     error = _error_object(data)
