@@ -7,6 +7,7 @@ Errors::
      |-- NotFoundError      404
      |-- ConflictError      409: somebody else was faster, or the object is another one (uid)
      |-- RefusedError       400, 403, 422: trying again does not help before somebody changes something
+     |    +-- TerminatingError   403: the namespace is being deleted, so nothing new may stand in it
      +-- UnavailableError   everything else, also no answer at all
 """
 
@@ -45,6 +46,10 @@ class ConflictError(ClusterError):
 
 
 class RefusedError(ClusterError):
+    pass
+
+
+class TerminatingError(RefusedError):
     pass
 
 
@@ -178,13 +183,18 @@ class Cluster:
             raise UnavailableError(what, 0, str(error) or type(error).__name__) from error
         metrics.REQUESTS.labels(method, str(answer.status)).inc()
         if answer.status >= 300:
-            raise _ERRORS.get(answer.status, UnavailableError)(what, answer.status, _message(data))
+            raise _error(what, answer.status, data)
         return dict(json.loads(data))
 
 
-def _message(data: bytes) -> str:
-    """The message of a ``Status`` object; proxies in between send HTML instead, of which the start must do."""
+def _error(what: str, code: int, data: bytes) -> ClusterError:
+    """From a ``Status`` object; proxies in between send HTML instead, of which the start must do."""
+    kind = _ERRORS.get(code, UnavailableError)
     try:
-        return str(json.loads(data)["message"])
-    except (ValueError, KeyError, TypeError):
-        return data[:200].decode(errors="replace")
+        status = json.loads(data)
+        causes = (status.get("details") or {}).get("causes") or ()
+        if code == 403 and any(cause.get("reason") == "NamespaceTerminating" for cause in causes):
+            kind = TerminatingError
+        return kind(what, code, str(status["message"]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return kind(what, code, data[:200].decode(errors="replace"))

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from sunfleet_operator import apply, metrics
 from sunfleet_operator.apply import Writer
-from sunfleet_operator.cluster import RefusedError
+from sunfleet_operator.cluster import RefusedError, TerminatingError
 from sunfleet_operator.index import Index
 from sunfleet_operator.observe import Reader, observe_decoder, observe_model
 from sunfleet_operator.observed import Defaults
@@ -59,6 +59,8 @@ class Reconciler:
         logger.info("%s: %s", key, summary(plan))
         try:
             await apply.carry_out(self._store, live, plan, self._now())
+        except TerminatingError:
+            logger.info("%s: its namespace is being deleted, so nothing new can be made there", key)
         except RefusedError as error:
             await self._tell(key, str(error))
             raise
