@@ -78,6 +78,9 @@ class Scratch:
     def pids(self) -> dict[str, int]:
         return {name: process.pid for name, process in processes.find(self.layout.root).items()}
 
+    def outdated(self) -> list[str]:
+        return [part.name for part in self.status().parts if part.state == "outdated"]
+
     def dns_pod(self) -> Json:
         (found,) = self.kubectl.items("pods", "--namespace=kube-system", "--selector=k8s-app=kube-dns")
         return found
@@ -132,7 +135,7 @@ def test_up_replaces_a_killed_component_and_no_other(running: Scratch, component
 
     after = running.pids()
     assert {name for name in COMPONENTS if before[name] != after[name]} == {component}
-    assert running.status().healthy
+    wait_until("health", lambda: running.status().healthy, 20, 0.2)
     node = running.kubectl.items("nodes")[0]
     assert node["status"]["allocatable"]["nvidia.com/gpu"] == "8"
     # Pods outlive every component: shims hold them.
@@ -145,8 +148,7 @@ def test_up_restarts_what_runs_with_other_settings(running: Scratch) -> None:
     processes.stop([processes.find(running.layout.root)[scheduler.name]], grace=5)
     talkative = replace(scheduler, argv=(*scheduler.argv, "--v=1"))
     processes.start_detached(talkative, running.layout.root, running.layout.logs, network.inside(running.layout))
-    wait_until("the scheduler", lambda: scheduler.name in running.pids(), 10, 0.05)
-    assert [part.name for part in running.status().parts if part.state == "outdated"] == [scheduler.name]
+    wait_until("the scheduler", lambda: running.outdated() == [scheduler.name], 30, 0.1)
 
     running.up()
 

@@ -34,6 +34,8 @@ from sunfleet_cluster.state import StateFolder, write_atomic
 
 READY_TIMEOUT = 120.0  # seconds a component, the node or DNS gets to become ready on a busy two-core machine
 BECOME_TIMEOUT = 3.0  # seconds from starting a command until it runs the component's program
+YOUNG = 10.0  # seconds; with a kubelet younger than this,
+DOUBT = 3.0  # for so many seconds the readiness of pods may be what an earlier kubelet said
 STOP_GRACE = 5.0  # seconds; an API server with open watches would take a minute to go
 POD_GRACE = 3.0  # seconds that pods get to end by themselves when the cluster goes down
 _RESOLV_CONF = Path("/etc/resolv.conf")
@@ -155,7 +157,9 @@ class EmbeddedCluster:
             since = self._started_at("kubelet")  # a kubelet that has just started says `not ready` first
             wait_for("the node", lambda: addons.node_problem(api, since), layout.logs, "kubelet")
             addons.pretend_gpus(api, self._settings.gpus)
-            wait_for("cluster DNS", lambda: addons.dns_problem(api), layout.logs, "kubelet")
+            # A kubelet that has just started takes every pod for not ready until it has probed it again, but not at once.
+            doubt = DOUBT if time.time() - since < YOUNG else 0.0
+            wait_for("cluster DNS", lambda: addons.dns_problem(api), layout.logs, "kubelet", doubt)
 
     def _bring(self, *wanted: Component) -> str:
         """Start those of `wanted` that do not run and wait until all work; the names of those started."""
@@ -212,11 +216,15 @@ def write_changed(file: Path, content: str, mode: int = 0o644) -> None:
         write_atomic(file, content, mode)
 
 
-def wait_for(what: str, problem: Callable[[], str | None], logs: Path, component: str) -> None:
-    """Wait until `problem` finds none; StartError with the end of `component`'s log after READY_TIMEOUT."""
-    deadline = time.monotonic() + READY_TIMEOUT
-    while (found := _ask(problem)) is not None:
-        if time.monotonic() > deadline:
+def wait_for(what: str, problem: Callable[[], str | None], logs: Path, component: str, doubt: float = 0.0) -> None:
+    """Wait until `problem` finds none; StartError with the end of `component`'s log after READY_TIMEOUT.
+
+    `doubt`: seconds in which finding none is believed only after a problem was seen.
+    """
+    started, seen = time.monotonic(), False
+    while (found := _ask(problem)) is not None or not (seen or time.monotonic() - started >= doubt):
+        seen = seen or found is not None
+        if time.monotonic() - started > READY_TIMEOUT:
             raise StartError(
                 f"{what} is not ready after {READY_TIMEOUT:.0f} s: {found}; {processes.log_end(logs, component)}"
             )

@@ -21,6 +21,8 @@ _PACKAGES = {
     "util-linux": "nsenter",
     "buildah": "buildah",
     "mmdebstrap": "mmdebstrap",
+    "gcc": "gcc",  # a package of the engine's environment is compiled from C
+    "python3-dev": "x86_64-linux-gnu-python3-config",
 }
 _CNI_PACKAGE = "containernetworking-plugins"
 
