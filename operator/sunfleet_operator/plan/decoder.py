@@ -85,6 +85,12 @@ def _decide(observed: ObservedDecoder, decoder: SharedDecoder, defaults: Default
     if report is None or ADAPTER in report.config or not report.config:
         return _Outcome(resolution, None, None, None)
     target = _target(observed, decoder, report, secret, defaults)
+    if decoder.spec.paused and target not in _records(observed):
+        # Tasks would follow what is published, and nothing of it exists.
+        present = _present(observed)
+        if present is None:
+            return _Outcome(resolution, None, None, None)
+        target = present
     usable = {revision_of(d): revisions.available(d) for d in observed.children.deployments}
     fleet = Fleet(observed.live, observed.key, observed.children, target, _current(observed), usable)
     want = decoder.spec.replicas
@@ -147,12 +153,17 @@ def _records(observed: ObservedDecoder) -> list[DecoderRevision]:
     return records.newest(observed.children.records, DecoderRevision)
 
 
+def _present(observed: ObservedDecoder) -> DecoderRevision | None:
+    """The revision that was published last; after a lost status the newest one."""
+    known = _records(observed)
+    wanted = status_of(observed.live).get("updateRevision")
+    return next((record for record in known if record.revision == wanted), known[0] if known else None)
+
+
 def _engine(observed: ObservedDecoder, decoder: SharedDecoder, report: ResolverReport, defaults: Defaults) -> Engine:
     """Without ``engine.image`` the present revision's image stays, so that a new operator rolls no pool."""
     spec = decoder.spec.engine
-    known = _records(observed)
-    wanted = status_of(observed.live).get("updateRevision")
-    present = next((r for r in known if r.revision == wanted), known[0] if known else None)
+    present = _present(observed)
     return Engine(
         image=spec.image or (present.engine.image if present else defaults.engine_image),
         dtype=spec.dtype,

@@ -89,6 +89,9 @@ def _decide(observed: ObservedModel, model: SunModel, defaults: Defaults, now: d
     target = None
     if contract and report and fits.status == "True" and unreachable is None:
         target = _target(observed, model, contract, report, defaults, known)
+        if model.spec.paused and target not in known:
+            target = None
+    if target is not None:
         known = [target, *(record for record in known if record.revision != target.revision)]
     fleet, rolled = _roll(observed, model, target, known, refused=standing.refused)
     verdicts = (*standing.verdicts, resolution.verdict, fits, *_pod_verdicts(observed, model, contract, fleet, rolled))

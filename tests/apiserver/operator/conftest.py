@@ -15,6 +15,7 @@ from sunfleet_apitest.client import Api
 from sunfleet_cluster.controlplane import RunningControlPlane
 from sunfleet_optest.live import ROOT, Fleet, Process
 
+LEASE_SECONDS = 10  # less, and a busy test machine loses it
 SYSTEM = "sunfleet-system"
 MANIFESTS = ROOT / "manifests" / "base" / "operator"
 _PLURALS = {"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
@@ -52,8 +53,8 @@ def make_process(identity: Path, name: str) -> Process:
         "KUBECONFIG": str(identity),
         "SUNFLEET_OPERATOR_LEADER_ELECTION_NAMESPACE": SYSTEM,
         "SUNFLEET_OPERATOR_IDENTITY": name,
-        "SUNFLEET_OPERATOR_LEASE_DURATION_SECONDS": "3",
-        "SUNFLEET_OPERATOR_LEASE_RENEW_DEADLINE_SECONDS": "2",
+        "SUNFLEET_OPERATOR_LEASE_DURATION_SECONDS": str(LEASE_SECONDS),
+        "SUNFLEET_OPERATOR_LEASE_RENEW_DEADLINE_SECONDS": str(LEASE_SECONDS - 2),
         "SUNFLEET_OPERATOR_LEASE_RETRY_SECONDS": "0.5",
         "SUNFLEET_OPERATOR_BACKOFF_MAX_SECONDS": "2",
         "SUNFLEET_OPERATOR_ENGINE_IMAGE": "sunfleet/worker:1",
@@ -62,7 +63,7 @@ def make_process(identity: Path, name: str) -> Process:
     return Process(env, identity.parent / f"{name}.log", _free_port(), _free_port())
 
 
-def wait_leading(process: Process, seconds: float = 30) -> None:
+def wait_leading(process: Process, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not (process.healthy() or {}).get("leading"):
         assert time.monotonic() < deadline, process.log.read_text()[-3000:]

@@ -187,7 +187,7 @@ def _versions(fleet: Fleet) -> dict[tuple[str, str], str]:
 
 
 def _lead(fleet: Fleet, process: Process) -> None:
-    fleet.until(lambda: bool((process.healthy() or {}).get("leading")), "leading", 30)
+    fleet.until(lambda: bool((process.healthy() or {}).get("leading")), "leading")
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.2, 0.5])

@@ -9,7 +9,7 @@ from sunfleet_apitest.client import Api
 from sunfleet_optest.live import Fleet, Process
 from sunfleet_optest.objects import decoder
 
-from .conftest import make_process, wait_leading
+from .conftest import LEASE_SECONDS, make_process, wait_leading
 
 
 def test_the_standby_is_healthy_waits_and_takes_over_from_a_killed_leader(
@@ -18,11 +18,11 @@ def test_the_standby_is_healthy_waits_and_takes_over_from_a_killed_leader(
     second = make_process(identity, "second")
     second.start()
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while second.healthy() is None and time.monotonic() < deadline:
             time.sleep(0.1)
         assert (second.healthy() or {})["ok"] is True
-        time.sleep(4)  # longer than the Lease: a leader that renews keeps it
+        time.sleep(LEASE_SECONDS + 1)  # longer than the Lease: a leader that renews keeps it
         assert (second.healthy() or {})["leading"] is False
         operator.kill()
         wait_leading(second)

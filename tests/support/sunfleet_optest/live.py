@@ -144,7 +144,7 @@ class Fleet:
     def items(self, group: str, plural: str) -> list[Document]:
         return list(self.api.get(f"/{group}/namespaces/{self.namespace}/{plural}")["items"])
 
-    def until(self, question: Callable[[], bool], what: str, seconds: float = 20) -> None:
+    def until(self, question: Callable[[], bool], what: str, seconds: float = 60) -> None:
         """Let controllers move until the answer is yes; fails with the conditions of everything."""
         deadline = time.monotonic() + seconds
         while not question():

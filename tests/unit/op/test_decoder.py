@@ -263,6 +263,18 @@ async def test_a_child_that_the_api_server_refuses_is_told_in_the_status(world: 
     assert _ready(world) == ("True", "Ready")
 
 
+async def test_a_paused_decoder_publishes_nothing_new_so_its_tasks_stay_ready(world: World) -> None:
+    await _fleet(world)
+    before = world.status("SharedDecoder", "base")["updateRevision"]
+    world.store.put(decoder(paused=True, engine={"image": "worker:2"}))
+    await world.settle()
+    assert world.status("SharedDecoder", "base")["updateRevision"] == before
+    assert world.condition("SunModel", "maths", "Ready")["status"] == "True"
+    world.store.put(decoder(engine={"image": "worker:2"}))
+    await world.settle()
+    assert _images(world) == {"worker:2"}
+
+
 async def test_a_paused_decoder_can_still_be_deleted(world: World) -> None:
     await _fleet(world, paused=True)
     assert world.condition("SharedDecoder", "base", "WeightsReady")["reason"] == "Paused"
