@@ -28,6 +28,17 @@ merge(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), torch.float32)
 """
 
 
+# The first test of a session waits for three engines, and a busy machine makes all of them slow.
+TIMEOUT_SECONDS = 900
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give this suite's tests its own timeout."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+
+
 @dataclass(frozen=True)
 class Task:
     """A pair of engines and the module that the reference shall prefill with."""

@@ -39,6 +39,10 @@ async def call(gate: Gate, method: str, path: str) -> tuple[int, dict[str, Any]]
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 
+async def never() -> None:
+    pytest.fail("nothing to abort")
+
+
 @pytest.fixture
 def inner() -> Inner:
     return Inner()
@@ -95,7 +99,7 @@ async def test_a_drain_waits_for_running_requests_then_for_kv(gate: Gate, inner:
     running = asyncio.create_task(call(gate, "POST", "/v1/completions"))
     await asyncio.sleep(0)
     assert traffic.in_flight == 1
-    draining = asyncio.create_task(drain(traffic, lambda: kv[0], 30))
+    draining = asyncio.create_task(drain(traffic, lambda: kv[0], never, 30))
     await asyncio.sleep(0.01)
     assert not draining.done()
     inner.go.set()
@@ -106,12 +110,15 @@ async def test_a_drain_waits_for_running_requests_then_for_kv(gate: Gate, inner:
     await asyncio.wait_for(draining, 5)
 
 
-async def test_a_drain_ends_when_its_time_is_over(gate: Gate, traffic: Traffic) -> None:
+async def test_when_its_time_is_over_a_drain_aborts_what_runs(gate: Gate, inner: Inner, traffic: Traffic) -> None:
+    async def abort() -> None:
+        inner.go.set()
+
     running = asyncio.create_task(call(gate, "POST", "/v1/completions"))
     await asyncio.sleep(0)
-    await asyncio.wait_for(drain(traffic, lambda: 0.0, 0.05), 5)
-    assert traffic.in_flight == 1
-    running.cancel()
+    await asyncio.wait_for(drain(traffic, lambda: 0.0, abort, 0.05), 5)
+    assert traffic.in_flight == 0, "the client has been told"
+    await running
 
 
 async def test_a_request_that_fails_is_not_in_flight_any_more(traffic: Traffic) -> None:

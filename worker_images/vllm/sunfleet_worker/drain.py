@@ -9,21 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from sunfleet_worker.frontend.gate import Traffic
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"vllm.{__name__}")  # the engine configures the loggers below this name
 
 _POLL_SECONDS = 0.2
+# How long aborted requests may take to tell their clients.
+_GRACE_SECONDS = 5.0
 
 
-async def drain(traffic: Traffic, kv_in_use: Callable[[], float], seconds: float) -> None:
+async def drain(
+    traffic: Traffic, kv_in_use: Callable[[], float], abort: Callable[[], Awaitable[None]], seconds: float
+) -> None:
     """Return when nothing of this pod is needed any more, or after ``seconds``.
 
     Args:
         traffic: counts the requests in flight, and refuses new ones from now on.
         kv_in_use: share of the KV pool that requests hold, 0 when none does.
+        abort: ends every request that is still running.
         seconds: how long to wait at most.
     """
     traffic.draining = True
@@ -34,8 +40,12 @@ async def drain(traffic: Traffic, kv_in_use: Callable[[], float], seconds: float
             await _until(lambda: kv_in_use() <= 0)
     except TimeoutError:
         logger.warning("Drain time is over with %d requests in flight; they end with an error.", traffic.in_flight)
-        return
-    logger.info("Drained.")
+        await abort()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE_SECONDS):
+                await traffic.idle()
+    else:
+        logger.info("Drained.")
 
 
 async def _until(condition: Callable[[], bool]) -> None:

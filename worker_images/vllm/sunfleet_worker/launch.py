@@ -19,6 +19,7 @@ from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed
 from vllm.entrypoints.launchers.launcher import serve_http, setup_server
 from vllm.logger import configure_logging_from_args
 from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.version import __version__ as engine_version
 
 from sunfleet_api.worker import WorkerSettings
@@ -50,12 +51,12 @@ def _exit_at_once(signum: int, _: object) -> None:
     raise SystemExit(128 + signum)
 
 
-async def _serve(engine: EngineClient, args: Namespace, settings: WorkerSettings) -> None:
+async def _serve(engine: AsyncLLM, args: Namespace, settings: WorkerSettings) -> None:
     await engine.reset_mm_cache()  # drops the inputs of the engine's own start-up profile
     _, sock = setup_server(args, reuse_port=False)
     try:
         app, traffic = await _application(engine, args, settings)
-        draining = asyncio.create_task(_drain_on_sigterm(app, traffic, settings.drain_timeout_seconds))
+        draining = asyncio.create_task(_drain_on_sigterm(engine, app, traffic, settings.drain_timeout_seconds))
         shutdown = await serve_http(app, sock=sock, **_http_options(args))
         draining.cancel()
         await shutdown
@@ -82,15 +83,19 @@ def _http_options(args: Namespace) -> dict[str, Any]:
     }
 
 
-async def _drain_on_sigterm(app: FastAPI, traffic: Traffic, seconds: float) -> None:
+async def _drain_on_sigterm(engine: AsyncLLM, app: FastAPI, traffic: Traffic, seconds: float) -> None:
     """Take SIGTERM over from the stock server once that has installed its handlers; it keeps SIGINT, which stops it."""
     while not getattr(getattr(app.state, "server", None), "started", False):  # noqa: ASYNC110 - uvicorn has only a flag
         await asyncio.sleep(0.05)
     terminated = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
     await terminated.wait()
-    await drain(traffic, _kv_in_use, seconds)
+    await drain(traffic, _kv_in_use, lambda: _abort_all(engine), seconds)
     signal.raise_signal(signal.SIGINT)
+
+
+async def _abort_all(engine: AsyncLLM) -> None:
+    await engine.abort(list(engine.output_processor.request_states), internal=True)
 
 
 def _kv_in_use() -> float:

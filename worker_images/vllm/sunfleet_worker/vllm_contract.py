@@ -90,6 +90,7 @@ HELD: Final = (
         ("vllm_config", "role", "kv_cache_config"),
     ),
     Held("vllm.v1.engine.async_llm", "AsyncLLM.generate", ("prompt", "sampling_params", "request_id")),
+    Held("vllm.v1.engine.async_llm", "AsyncLLM.abort", ("request_id", "internal")),
     Held(_CHAT, "OpenAIServingChat.create_chat_completion", ("request", "raw_request")),
     Held(_CHAT, "OpenAIServingChat._create_chat_completion", ("request", "raw_request")),
     Held(_CHAT, "OpenAIServingChat.render_chat_request", ("request",)),

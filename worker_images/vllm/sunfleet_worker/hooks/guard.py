@@ -14,7 +14,7 @@ from vllm.logger import init_logger
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.request import Request, RequestStatus
 
-logger = init_logger(__name__)
+logger = init_logger(f"vllm.{__name__}")  # the engine configures the loggers below this name
 
 
 def install_guard(manager: KVCacheManager, on_violation: Callable[[Request], None]) -> None:
