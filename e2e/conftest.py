@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from uuid import uuid4
 
 import pytest
 
 from sunfleet_cluster.images.records import recorded
 from sunfleet_cluster.state import StateFolder
-from support.fakes import ApiProxy, api_proxy, hub, secret
+from support.fakes import ApiProxy, api_proxy, create_namespace, hub, secret
 from support.kubectl import Kubectl
 
 
@@ -55,11 +54,3 @@ def make_namespace(kubectl: Kubectl, hub_namespace: str) -> Iterator[Callable[[s
     yield make
     for name in made:
         kubectl.run("delete", "namespace", name, "--wait=false", "--ignore-not-found")
-
-
-def create_namespace(kubectl: Kubectl, prefix: str) -> str:
-    """A fresh namespace with restricted Pod Security; its name."""
-    name = f"e2e-{prefix}-{uuid4().hex[:6]}"
-    labels = {"pod-security.kubernetes.io/enforce": "restricted", "sunfleet-e2e": "true"}
-    kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}])
-    return name

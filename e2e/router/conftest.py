@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from support import fakes
-from support.fakes import ApiProxy
+from support.fakes import ApiProxy, create_namespace, secret
 from support.fleet import ROUTER_NAMESPACE, ROUTER_SERVICE, wait_ready
 from support.kubectl import Kubectl
 from support.served import ServedFleet
@@ -36,17 +36,19 @@ def reachable(address: str, port: int) -> bool:
         return False
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def running(
-    kubectl: Kubectl, proxy: ApiProxy, make_namespace: Callable[[str], str], fake_image: str, router_url: str
-) -> ServedFleet:
-    """The fleet, Ready."""
-    namespace = make_namespace("router")
+    kubectl: Kubectl, proxy: ApiProxy, hub_namespace: str, fake_image: str, router_url: str
+) -> Iterator[ServedFleet]:
+    """The fleet, Ready; one for all modules."""
+    namespace = create_namespace(kubectl, "router")
+    kubectl.apply([secret("hub", hub_namespace)], namespace)
     models = {"maths": "hf://acme/maths", "code": "hf://acme/code-lora"}
     tasks = [fakes.sun_model(task, uri, model_name=f"{namespace}/{task}") for task, uri in models.items()]
     kubectl.apply([fakes.decoder(fake_image, replicas=2), *tasks], namespace)
     wait_ready(kubectl, namespace, 120)
-    return ServedFleet(kubectl, proxy, namespace, router_url)
+    yield ServedFleet(kubectl, proxy, namespace, router_url)
+    kubectl.run("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from sunfleet_api import names
 from sunfleet_fakes.harness import EngineControl
@@ -147,3 +148,11 @@ def identity(engine: EngineControl) -> str:
 def patch(kubectl: Kubectl, namespace: str, target: str, spec: Json) -> None:
     """Merge-patch the spec of ``sunmodel/NAME`` or ``shareddecoder/NAME``."""
     kubectl.run("patch", target, "--namespace", namespace, "--type=merge", "--patch", json.dumps({"spec": spec}))
+
+
+def create_namespace(kubectl: Kubectl, prefix: str) -> str:
+    """A fresh namespace with restricted Pod Security; its name."""
+    name = f"e2e-{prefix}-{uuid4().hex[:6]}"
+    labels = {"pod-security.kubernetes.io/enforce": "restricted", "sunfleet-e2e": "true"}
+    kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}])
+    return name

@@ -50,15 +50,21 @@ class ServedFleet:
 
     def reset(self) -> None:
         """Whole again: every pod Ready and without faults, the router willing."""
-        wait_until("two decode pods are ready", lambda: self._ready("decode") == 2, 90, 0.5)
-        wait_until("two prefill pods are ready", lambda: self._ready("prefill") == 2, 90, 0.5)
-        for engine in [*self.engines("prefill"), *self.engines("decode")]:
-            engine.reset()
+        wait_until("two decode and two prefill pods are ready and whole", self._all_reset, 90, 0.5)
         for task in ("maths", "code"):
             question = completion(self.model(task), "are you there")
             wait_until(f"{task} answers", lambda body=question: ask(self.url, body).status == 200, 30, 0.5)
-        for engine in [*self.engines("prefill"), *self.engines("decode")]:
-            engine.reset()
+        self._all_reset()  # forget these questions
+
+    def _all_reset(self) -> bool:
+        if not self._ready("decode") == self._ready("prefill") == 2:
+            return False
+        try:
+            for engine in [*self.engines("prefill"), *self.engines("decode")]:
+                engine.reset()
+        except OSError:  # its container has just ended
+            return False
+        return True
 
     def _ready(self, role: str) -> int:
         states = [state for pod in self.pods(role) for state in pod.get("status", {}).get("conditions", [])]
