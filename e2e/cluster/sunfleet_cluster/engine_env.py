@@ -8,6 +8,7 @@ once it is whole.
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,27 +60,33 @@ class EngineEnvironment:
         """Make it current; whether there was anything to do.
 
         Raises:
-            ClusterError: uv or the interpreter is missing, or the installation failed.
+            ClusterError: uv, the interpreter or a compiler is missing, or the installation failed.
         """
-        _check_interpreter()
+        _check_machine()
         uv = find_uv(self.state)
         key = environment_key(export_requirements(uv, self.project, EXTRAS), self._model_facts().read_text())
         if self.is_current(key):
             progress.say("  = engine environment: unchanged")
             return False
-        # A killed uv can leave a package that looks installed and is not: everything is linked again from uv's cache.
-        interrupted = self.unfinished.exists()
+        if self.unfinished.exists():
+            progress.say("  the last installation was interrupted: starting anew, with what is downloaded already")
+            self._empty()
         write_atomic(self.unfinished, "")
         with progress.step("install the engine's environment (7 GB)"):
-            _run(
-                sync_command(uv, self.project, reinstall=interrupted),
-                {"UV_PROJECT_ENVIRONMENT": str(self.state.engine)},
-            )
+            _run(sync_command(uv, self.project), {"UV_PROJECT_ENVIRONMENT": str(self.state.engine)})
         with progress.step("learn vLLM's model facts"):
             _run([str(self.python), str(self._model_facts())], {"VLLM_CACHE_ROOT": str(self.state.engine / CACHE)})
         write_atomic(self.record, json.dumps({"key": key}) + "\n")
         self.unfinished.unlink()
         return True
+
+    def _empty(self) -> None:
+        """A killed uv can leave a package that looks installed and is not. The folder itself stays: volumes hold it."""
+        for path in self.state.engine.glob("*"):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def _model_facts(self) -> Path:
         return self.project / "worker_images" / "vllm" / "modelinfos.py"
@@ -91,15 +98,14 @@ def environment_key(requirements: str, model_facts: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def sync_command(uv: str, project: Path, *, reinstall: bool) -> list[str]:
+def sync_command(uv: str, project: Path) -> list[str]:
     """The command that brings the environment in line with the lock file."""
     command = [uv, "sync", "--frozen", "--no-install-project", "--no-default-groups", "--compile-bytecode"]
     extras = [word for extra in EXTRAS for word in ("--extra", extra)]
-    again = ["--reinstall"] if reinstall else []
-    return [*command, *again, "--project", str(project), "--python", str(INTERPRETER), *extras]
+    return [*command, "--project", str(project), "--python", str(INTERPRETER), *extras]
 
 
-def _check_interpreter() -> None:
+def _check_machine() -> None:
     wanted = ".".join(map(str, INTERPRETER_VERSION))
     program = "import sys; print(*sys.version_info[:2], sep='.')"
     result = subprocess.run([INTERPRETER, "-c", program], capture_output=True, text=True, check=False)
@@ -108,6 +114,9 @@ def _check_interpreter() -> None:
             f"the engine's environment needs Python {wanted} at {INTERPRETER}, as in Debian bookworm: the pods that "
             "mount it have their interpreter there. Elsewhere build the worker with SUNFLEET_WORKER_ENGINE=cpu."
         )
+    header = Path(f"/usr/include/python{wanted}/Python.h")
+    if shutil.which("gcc") is None or not header.exists():
+        raise ClusterError("a package of the samples is compiled from C: apt-get install gcc python3-dev")
 
 
 def _run(command: Sequence[str], variables: dict[str, str]) -> None:

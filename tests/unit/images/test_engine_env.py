@@ -44,7 +44,7 @@ def environment(tmp_path: Path) -> EngineEnvironment:
 def uv(environment: EngineEnvironment, monkeypatch: pytest.MonkeyPatch) -> FakeUv:
     fake = FakeUv(environment)
     monkeypatch.setattr(engine_env, "_run", fake.run)
-    monkeypatch.setattr(engine_env, "_check_interpreter", lambda: None)
+    monkeypatch.setattr(engine_env, "_check_machine", lambda: None)
     monkeypatch.setattr(engine_env, "find_uv", lambda _: "uv")
     monkeypatch.setattr(engine_env, "export_requirements", lambda *_: "torch==2\n")
     return fake
@@ -59,21 +59,26 @@ def test_it_is_made_once(environment: EngineEnvironment, uv: FakeUv) -> None:
 def test_a_new_lock_brings_it_up_to_date(
     environment: EngineEnvironment, uv: FakeUv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    del uv
     environment.ensure(Progress())
     monkeypatch.setattr(engine_env, "export_requirements", lambda *_: "torch==3\n")
-    uv.commands.clear()
+    kept = environment.state.engine / "lib" / "kept"
+    kept.mkdir(parents=True)
     assert environment.ensure(Progress())
-    assert "--reinstall" not in uv.commands[0]
+    assert kept.exists()
 
 
-def test_an_interrupted_installation_is_done_again_from_the_cache(environment: EngineEnvironment, uv: FakeUv) -> None:
+def test_an_interrupted_installation_is_done_again(environment: EngineEnvironment, uv: FakeUv) -> None:
     uv.dies = True
     with pytest.raises(ClusterError, match="killed"):
         environment.ensure(Progress())
+    half = environment.state.engine / "lib" / "half-a-package"
+    half.mkdir(parents=True)
+    inode = environment.state.engine.stat().st_ino
     uv.dies = False
-    uv.commands.clear()
     assert environment.ensure(Progress())
-    assert "--reinstall" in uv.commands[0]
+    assert not half.exists()
+    assert environment.state.engine.stat().st_ino == inode, "pods hold the folder"
     assert not environment.ensure(Progress())
 
 
@@ -102,7 +107,7 @@ def test_the_key_depends_on_packages_and_on_the_cache_script() -> None:
 
 
 def test_bytecode_is_compiled_because_pods_cannot_write_it() -> None:
-    assert "--compile-bytecode" in sync_command("uv", ROOT, reinstall=False)
+    assert "--compile-bytecode" in sync_command("uv", ROOT)
 
 
 def test_the_worker_image_looks_for_model_facts_where_they_are() -> None:
