@@ -47,7 +47,8 @@ def test_full_weights_answer_to_the_engines_one_name() -> None:
 
 @pytest.mark.parametrize(("rank", "allocated"), [(1, "1"), (9, "16"), (64, "64"), (300, "320")])
 def test_an_adapter_answers_to_that_name_above_its_base(rank: int, allocated: str) -> None:
-    plan = plan_engine(settings(role="prefill", adapter_path="/weights/adapter", max_lora_rank=rank), "cpu")
+    adapter = settings(role="prefill", adapter_path="/weights/adapter", max_lora_rank=512)
+    plan = plan_engine(adapter, "cpu", adapter_rank=rank)
     assert value(plan, "--served-model-name") == "sunfleet-base"
     assert value(plan, "--lora-modules") == "sunfleet=/weights/adapter"
     assert value(plan, "--max-lora-rank") == allocated
@@ -87,7 +88,7 @@ def test_extra_arguments_replace_the_flavours_own() -> None:
     ("limit", "tensor_parallel", "threads"), [(None, 1, "1"), (1, 1, "1"), (8, 1, "8"), (8, 2, "4"), (2, 4, "1")]
 )
 def test_threads_follow_the_containers_cpu_limit(limit: int | None, tensor_parallel: int, threads: str) -> None:
-    plan = plan_engine(settings(tensor_parallel_size=tensor_parallel), "cpu", limit)
+    plan = plan_engine(settings(tensor_parallel_size=tensor_parallel), "cpu", cpu_limit=limit)
     assert plan.env_defaults["OMP_NUM_THREADS"] == threads
 
 
@@ -107,7 +108,6 @@ def test_doors_of_the_engine_stay_closed_whatever_the_environment_says() -> None
     ("changes", "words"),
     [
         ({"adapter_path": "/weights/adapter"}, "frozen decoder"),
-        ({"role": "prefill", "adapter_path": "/weights/adapter", "max_lora_rank": 513}, "at most 512"),
         ({"block_size": 16}, "multiple of 32"),
         ({"extra_args": (ExtraArg(name="enforce-eager", value="yes"),)}, "takes no value"),
         ({"extra_args": (ExtraArg(name="max-num-seqs"),)}, "needs a value"),
@@ -116,3 +116,10 @@ def test_doors_of_the_engine_stay_closed_whatever_the_environment_says() -> None
 def test_settings_that_cannot_work_are_refused_with_the_mend(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(StartupError, match=words):
         plan_engine(settings(**changes), "cpu")
+
+
+@pytest.mark.parametrize(("allowed", "rank"), [(64, 65), (1024, 513)])
+def test_an_adapter_that_is_too_large_is_refused(allowed: int, rank: int) -> None:
+    adapter = settings(role="prefill", adapter_path="/weights/adapter", max_lora_rank=allowed)
+    with pytest.raises(StartupError, match=f"rank {rank}"):
+        plan_engine(adapter, "cpu", adapter_rank=rank)

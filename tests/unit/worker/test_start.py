@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sunfleet_worker.adapter import adapter_rank
 from sunfleet_worker.errors import StartupError
 from sunfleet_worker.flavour import cpu_limit
 from sunfleet_worker.vllm_contract import ENGINE_VERSION, check_version
@@ -61,3 +62,20 @@ def test_the_cpu_limit_is_whole_cpus(tmp_path: Path, content: str, limit: int | 
 
 def test_without_cgroups_there_is_no_cpu_limit(tmp_path: Path) -> None:
     assert cpu_limit(tmp_path / "absent") is None
+
+
+@pytest.mark.parametrize(
+    ("config", "rank"),
+    [('{"r": 8}', 8), ('{"r": 8, "rank_pattern": {"q_proj": 32}}', 32), ('{"r": 4, "rank_pattern": null}', 4)],
+)
+def test_an_adapters_rank_is_its_largest(tmp_path: Path, config: str, rank: int) -> None:
+    (tmp_path / "adapter_config.json").write_text(config)
+    assert adapter_rank(tmp_path) == rank
+
+
+@pytest.mark.parametrize("config", [None, "", "[]", "{}", '{"r": "many"}'])
+def test_a_folder_without_a_readable_adapter_is_refused(tmp_path: Path, config: str | None) -> None:
+    if config is not None:
+        (tmp_path / "adapter_config.json").write_text(config)
+    with pytest.raises(StartupError, match=r"adapter_config\.json"):
+        adapter_rank(tmp_path)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from pydantic import ValidationError
 
 from sunfleet_api.worker import ENV_PREFIX, WorkerSettings
+from sunfleet_worker.adapter import adapter_rank
 from sunfleet_worker.errors import StartupError
 from sunfleet_worker.flavour import cpu_limit, installed_engine
 from sunfleet_worker.plan import EnginePlan, plan_engine
@@ -22,7 +24,8 @@ def main() -> int:
         settings = WorkerSettings()
         flavour, version = installed_engine()
         check_version(version)
-        plan = plan_engine(settings, flavour, cpu_limit())
+        rank = adapter_rank(Path(settings.adapter_path)) if settings.adapter_path else None
+        plan = plan_engine(settings, flavour, cpu_limit=cpu_limit(), adapter_rank=rank)
     except ValidationError as error:
         sys.stderr.write(f"sunfleet_worker: the settings ({ENV_PREFIX}*) are wrong: {error}\n")
         return EXIT_BAD_SETTINGS

@@ -48,31 +48,37 @@ class EnginePlan:
     env_defaults: Mapping[str, str]
 
 
-def plan_engine(settings: WorkerSettings, flavour: Flavour, cpu_limit: int | None = None) -> EnginePlan:
+def plan_engine(
+    settings: WorkerSettings, flavour: Flavour, *, cpu_limit: int | None = None, adapter_rank: int | None = None
+) -> EnginePlan:
     """The engine of one pod.
 
     Args:
         settings: what the operator asked for.
         flavour: the device that the installed engine is built for.
         cpu_limit: whole CPUs of the container's limit, ``None`` without one.
+        adapter_rank: rank of the adapter at ``settings.adapter_path``, ``None`` without one.
 
     Raises:
         StartupError: the settings contradict each other or the flavour.
     """
-    _check(settings, flavour)
+    _check(settings, flavour, adapter_rank)
     extra = engine_flags(settings.extra_args)
     args = (
-        *_contract_args(settings, flavour), *_module_args(settings), *_scheduler_args(flavour),
+        *_contract_args(settings, flavour), *_module_args(settings, adapter_rank), *_scheduler_args(flavour),
         *_device_args(flavour, extra), *extra,
     )  # fmt: skip
     return EnginePlan(args, _env(settings), _env_defaults(settings, flavour, cpu_limit))
 
 
-def _check(settings: WorkerSettings, flavour: Flavour) -> None:
+def _check(settings: WorkerSettings, flavour: Flavour, rank: int | None) -> None:
     if settings.adapter_path and settings.role == names.ROLE_DECODE:
         raise StartupError("A decode pod serves the frozen decoder: unset SUNFLEET_WORKER_ADAPTER_PATH.")
-    if settings.adapter_path and settings.max_lora_rank > _LORA_RANKS[-1]:
-        raise StartupError(f"Adapters of rank {settings.max_lora_rank} are not supported; at most {_LORA_RANKS[-1]}.")
+    if rank is not None and rank > min(settings.max_lora_rank, _LORA_RANKS[-1]):
+        raise StartupError(
+            f"The adapter has rank {rank}, but this fleet takes adapters up to rank "
+            f"{min(settings.max_lora_rank, _LORA_RANKS[-1])}: tune it with a smaller rank."
+        )
     if flavour == "cpu" and settings.block_size % CPU_BLOCK_MULTIPLE:
         raise StartupError(
             f"Block size {settings.block_size} does not fit the CPU engine: "
@@ -115,16 +121,16 @@ def kv_transfer_config(settings: WorkerSettings, flavour: Flavour) -> dict[str, 
     }
 
 
-def _module_args(settings: WorkerSettings) -> tuple[str, ...]:
+def _module_args(settings: WorkerSettings, rank: int | None) -> tuple[str, ...]:
     """Which module answers to the one name that the router asks for."""
     if not settings.adapter_path:
         return ("--served-model-name", wire.ENGINE_MODEL)
-    rank = next(rank for rank in _LORA_RANKS if rank >= settings.max_lora_rank)
+    allocated = next(size for size in _LORA_RANKS if size >= (rank or settings.max_lora_rank))
     return (
         "--served-model-name", wire.ENGINE_BASE_MODEL,
         "--enable-lora",
         "--max-loras", "1",
-        "--max-lora-rank", str(rank),
+        "--max-lora-rank", str(allocated),
         "--lora-modules", f"{wire.ENGINE_MODEL}={settings.adapter_path}",
     )  # fmt: skip
 
