@@ -6,6 +6,9 @@ reason of each failure is the pod's termination message.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from sunfleet_api import names
 from sunfleet_api.weights import parse_uri
 from sunfleet_operator.build import labels
@@ -16,8 +19,11 @@ from sunfleet_operator.types import Json, Key, Manifest
 _FOREVER = 2**31 - 1
 
 
-def resolver_job(owner: Json, key: Key, source: str, weights: Weights, fetcher: Fetcher) -> Manifest:
-    """``source`` is the hash of what is resolved; it is part of the name and the revision label."""
+def resolver_job(
+    owner: Json, key: Key, source: str, weights: Weights, fetcher: Fetcher, pod: Mapping[str, Any]
+) -> Manifest:
+    """``source`` is the hash of what is resolved; it is part of the name and the revision label. ``pod`` holds more
+    fields of the pod."""
     mounted = parse_uri(weights.uri).scheme in MOUNTED_SCHEMES
     uri = parse_uri(weights.uri)
     own_labels = {
@@ -36,6 +42,7 @@ def resolver_job(owner: Json, key: Key, source: str, weights: Weights, fetcher: 
             "template": {
                 "metadata": {"labels": own_labels},
                 "spec": {
+                    **pod,
                     "restartPolicy": "OnFailure",
                     "automountServiceAccountToken": False,
                     "enableServiceLinks": False,

@@ -71,21 +71,16 @@ def plan(observed: ObservedDecoder, defaults: Defaults, now: datetime, *, refusa
 def _decide(observed: ObservedDecoder, decoder: SharedDecoder, defaults: Defaults, now: datetime) -> _Outcome:
     source = decoder.spec.model
     secret = source.credentials_secret_ref.name if source.credentials_secret_ref else ""
-    resolution = weights.resolve(
-        observed.live,
-        observed.key,
-        observed.children,
-        source,
-        model_weights(source.uri, secret),
-        defaults.fetcher,
-        paused=decoder.spec.paused,
-        now=now,
+    question = weights.Question(
+        source, model_weights(source.uri, secret), defaults.fetcher, weights.inherited(decoder.spec.template.spec)
     )
+    paused_now = decoder.spec.paused
+    resolution = weights.resolve(observed.live, observed.key, observed.children, question, paused=paused_now, now=now)
     report = resolution.report
     if report is None or ADAPTER in report.config or not report.config:
         return _Outcome(resolution, None, None, None)
     target = _target(observed, decoder, report, secret, defaults)
-    if decoder.spec.paused and target not in _records(observed):
+    if paused_now and target not in _records(observed):
         # Tasks would follow what is published, and nothing of it exists.
         present = _present(observed)
         if present is None:

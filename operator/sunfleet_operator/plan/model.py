@@ -104,17 +104,10 @@ def _resolve(
     if refused:
         waiting = Verdict(ConditionType.WEIGHTS_READY, "Unknown", Reason.PENDING, "not looked at while refused")
         return weights.Resolution(None, waiting)
-    source = model.spec.prefill.source
-    return weights.resolve(
-        observed.live,
-        observed.key,
-        observed.children,
-        source,
-        _module(model, source.uri),
-        defaults.fetcher,
-        paused=model.spec.paused,
-        now=now,
-    )
+    source, pod = model.spec.prefill.source, weights.inherited(model.spec.template.spec)
+    question = weights.Question(source, _module(model, source.uri), defaults.fetcher, pod)
+    held = model.spec.paused
+    return weights.resolve(observed.live, observed.key, observed.children, question, paused=held, now=now)
 
 
 def _module(model: SunModel, uri: str) -> Weights:

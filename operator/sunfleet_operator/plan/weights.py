@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -39,41 +40,47 @@ class Resolution:
     requeue_after: float | None = None
 
 
-def resolve(
-    owner: Json,
-    key: Key,
-    children: Children,
-    source: WeightsSource,
-    weights: Weights,
-    fetcher: Fetcher,
-    *,
-    paused: bool,
-    now: datetime,
-) -> Resolution:
-    """The recorded answer for ``source``; without one, the state of the Job that looks for it.
+@dataclass(frozen=True)
+class Question:
+    """What to find out. ``weights`` is ``source`` as it stands in a pod; ``pod`` holds fields of the resolver's pod."""
 
-    ``weights`` is ``source`` as it stands in a pod. While ``paused`` nothing is started.
-    """
+    source: WeightsSource
+    weights: Weights
+    fetcher: Fetcher
+    pod: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        """Part of the Job's name: a Job cannot be changed, so another way of asking is another Job."""
+        how = [self.weights.uri, self.weights.secret, self.weights.path, self.fetcher.image, self.fetcher.hf_endpoint]
+        return revision_hash("resolver", {"how": how, "pod": self.pod})
+
+
+def inherited(template_spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a resolver's pod takes from the user's pod template: how to get images, and on to nodes with local
+    volumes."""
+    return {field: template_spec[field] for field in ("imagePullSecrets", "tolerations") if field in template_spec}
+
+
+def resolve(
+    owner: Json, key: Key, children: Children, question: Question, *, paused: bool, now: datetime
+) -> Resolution:
+    """The recorded answer; without one, the state of the Job that looks for it. While ``paused`` nothing is started."""
+    source = question.source
     known = next((r for r in records.newest(children.records, WeightsRecord) if r.uri == source.uri), None)
     if known is not None:
         done = tuple(Delete(Ref.of("Job", job)) for job in children.jobs)
         return Resolution(known.report, _resolved(source, known.report), () if paused else done)
     scheme = parse_uri(source.uri).scheme
     if scheme not in (*MOUNTED_SCHEMES, *FETCHED_SCHEMES):
-        known_schemes = ", ".join(f"{s}://" for s in (*MOUNTED_SCHEMES, *FETCHED_SCHEMES))
-        return _failed(
-            Reason.UNSUPPORTED_SCHEME, f"{source.uri}: {scheme}:// is not supported yet; use {known_schemes}"
-        )
-    asked = revision_hash(
-        "resolver",
-        {"weights": [weights.uri, weights.secret, weights.path], "image": fetcher.image, "hub": fetcher.hf_endpoint},
-    )
-    job = next((job for job in children.jobs if revision_of(job) == asked), None)
-    stale = tuple(Delete(Ref.of("Job", other)) for other in children.jobs if other is not job)
+        supported = ", ".join(f"{s}://" for s in (*MOUNTED_SCHEMES, *FETCHED_SCHEMES))
+        return _failed(Reason.UNSUPPORTED_SCHEME, f"{source.uri}: {scheme}:// is not supported yet; use {supported}")
     if paused:
         return _failed(Reason.PAUSED, f"{source.uri} is not resolved while spec.paused is true")
+    job = next((job for job in children.jobs if revision_of(job) == question.id), None)
+    stale = tuple(Delete(Ref.of("Job", other)) for other in children.jobs if other is not job)
     if job is None:
-        start = Apply(resolver_job(owner, key, asked, weights, fetcher))
+        start = Apply(resolver_job(owner, key, question.id, question.weights, question.fetcher, question.pod))
         return Resolution(None, _resolving(source, "resolver Job created"), (*stale, start))
     outcome = _outcome(owner, key, children, source, job, now)
     return replace(outcome, writes=(*stale, *outcome.writes))

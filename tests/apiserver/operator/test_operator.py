@@ -15,6 +15,8 @@ from sunfleet_cluster.controlplane import RunningControlPlane
 from sunfleet_optest.live import Fleet, Process
 from sunfleet_optest.objects import decoder, model, report
 
+# Every step waits for a process of its own; a busy machine makes that slow.
+pytestmark = pytest.mark.timeout(300)
 DECODER, TASK = ("SharedDecoder", "base"), ("SunModel", "maths")
 
 

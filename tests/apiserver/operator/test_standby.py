@@ -5,11 +5,15 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from sunfleet_apitest.client import Api
 from sunfleet_optest.live import Fleet, Process
 from sunfleet_optest.objects import decoder
 
 from .conftest import LEASE_SECONDS, make_process, wait_leading
+
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_the_standby_is_healthy_waits_and_takes_over_from_a_killed_leader(

@@ -138,6 +138,22 @@ async def test_a_hub_is_read_by_an_init_container_that_alone_has_the_credentials
     assert {"name": "adapter", "emptyDir": {}} in spec["volumes"]
 
 
+async def test_a_resolver_gets_images_and_onto_nodes_as_the_users_template_says() -> None:
+    taint = {"key": "gpu", "operator": "Exists"}
+    world = World()
+    spec = {"tolerations": [taint], "imagePullSecrets": [{"name": "pull"}], "priorityClassName": "high"}
+    world.store.put(decoder(template={"spec": spec}))
+    await world.reconcile()
+    (job,) = world.store.all("Job")
+    pod = job["spec"]["template"]["spec"]
+    assert (pod["tolerations"], pod["imagePullSecrets"]) == ([taint], [{"name": "pull"}])
+    assert "priorityClassName" not in pod
+    world.store.put(decoder())
+    await world.reconcile()
+    (other,) = world.store.all("Job")
+    assert other["metadata"]["name"] != job["metadata"]["name"]
+
+
 async def test_the_engine_gets_the_decoders_contract_and_its_own_role() -> None:
     engine = {
         "dtype": "float32", "blockSize": 32, "maxModelLen": 512, "tensorParallelSize": 2,
