@@ -82,8 +82,10 @@ def _images(arguments: argparse.Namespace, progress: Progress) -> int:
             secrets=secrets,
             progress=progress,
         )
-        refs = prepare(workshop, chosen, None if arguments.build_only else cluster)
-        record_refs(state, refs)
+        if arguments.build_only:
+            prepare(workshop, chosen, None)
+        else:
+            record_refs(state, prepare(workshop, chosen, cluster))
     return 0
 
 

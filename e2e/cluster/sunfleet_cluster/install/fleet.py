@@ -37,14 +37,22 @@ class Fleet:
     progress: Progress
 
     def install(self) -> None:
-        """Apply the manifests with the images that were built last, and wait until everything works."""
+        """Apply the manifests and wait until everything works.
+
+        Raises:
+            ClusterError: images are missing, the API server refuses, or a Deployment does not become available.
+        """
+        self.apply()
+        self._await_deployments()
+
+    def apply(self) -> None:
+        """Apply the manifests with the images that were built last; the CRDs are served afterwards."""
         folder = self._write_overlay()
         with self.progress.step("apply CRDs, operator and router"):
             self.kubectl.apply("--kustomize", str(folder))
         with self.progress.step("CRDs established"):
             crds = [f"crd/{name}" for name in self._crds()]
             self.kubectl("wait", "--for=condition=Established", "--timeout=60s", *crds)
-        self._await_deployments()
 
     def uninstall(self) -> None:
         """Delete every resource of ours in every namespace, then what runs, then the CRDs and the namespace."""
