@@ -13,8 +13,8 @@ from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.images.builders import Builder, pick_builder
 from sunfleet_cluster.images.catalog import Image, images
 from sunfleet_cluster.images.network import build_secrets
-from sunfleet_cluster.images.pipeline import Workshop, prepare
-from sunfleet_cluster.images.records import record_refs
+from sunfleet_cluster.images.pipeline import Workshop, forget_replaced, prepare
+from sunfleet_cluster.images.records import read_refs, record_refs
 from sunfleet_cluster.images.rootfs import ensure_base
 from sunfleet_cluster.images.settings import Engine, HostNetwork, ImageSettings
 from sunfleet_cluster.install.fleet import Fleet
@@ -85,7 +85,9 @@ def _images(arguments: argparse.Namespace, progress: Progress) -> int:
         if arguments.build_only:
             prepare(workshop, chosen, None)
         else:
-            record_refs(state, prepare(workshop, chosen, cluster))
+            before, refs = read_refs(state), prepare(workshop, chosen, cluster)
+            record_refs(state, refs)
+            forget_replaced(builder, before, refs)
     return 0
 
 

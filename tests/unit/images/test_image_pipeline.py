@@ -11,7 +11,7 @@ import pytest
 from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.images.builders import BuildRequest
 from sunfleet_cluster.images.catalog import Image
-from sunfleet_cluster.images.pipeline import Workshop, prepare
+from sunfleet_cluster.images.pipeline import Workshop, forget_replaced, prepare
 from sunfleet_cluster.images.records import read_refs, record_refs, recorded
 from sunfleet_cluster.progress import Progress
 from sunfleet_cluster.state import StateFolder
@@ -160,6 +160,13 @@ def test_base_requirements_and_arguments_reach_the_tag(workshop: Workshop, build
     other_lock = Workshop(workshop.root, workshop.state, builder, "base:1", lambda _: "a==2\n", {}, Progress())
     assert len({each.ref(ONE) for each in (workshop, other_base, other_lock)}) == 3
     assert other_lock.ref(TWO) == workshop.ref(TWO), "an image without packages does not depend on the lock file"
+
+
+def test_only_images_that_were_replaced_are_forgotten(builder: FakeBuilder) -> None:
+    builder.store = {"one:1", "one:2", "two:1", "three:1"}
+    before = {"one": "one:1", "two": "two:1", "three": "three:1", "gone": "gone:1"}
+    forget_replaced(builder, before, {"one": "one:2", "two": "two:1", "gone": "gone:2"})
+    assert builder.store == {"one:2", "two:1", "three:1"}
 
 
 def test_records_of_other_images_stay(tmp_path: Path) -> None:

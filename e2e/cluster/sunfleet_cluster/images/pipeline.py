@@ -114,6 +114,14 @@ def prepare(workshop: Workshop, images: Iterable[Image], store: ImageStore | Non
     return refs
 
 
+def forget_replaced(builder: Builder, before: Mapping[str, str], refs: Mapping[str, str]) -> None:
+    """Take images that `refs` replaces out of the builder's store; layers that others share stay."""
+    for name, ref in refs.items():
+        old = before.get(name, ref)
+        if old != ref and builder.has(old):
+            builder.remove(old)
+
+
 def project_version(root: Path) -> str:
     """The version in pyproject.toml."""
     return str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
