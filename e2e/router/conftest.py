@@ -47,7 +47,9 @@ def running(
     tasks = [fakes.sun_model(task, uri, model_name=f"{namespace}/{task}") for task, uri in models.items()]
     kubectl.apply([fakes.decoder(fake_image, replicas=2), *tasks], namespace)
     wait_ready(kubectl, namespace, 120)
-    yield ServedFleet(kubectl, proxy, namespace, router_url)
+    fleet = ServedFleet(kubectl, proxy, namespace, router_url)
+    fleet.learn_identities()
+    yield fleet
     kubectl.run("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")
 
 

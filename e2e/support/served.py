@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sunfleet_fakes.engine.tokens import expected_text, tokenize
 from sunfleet_fakes.harness import EngineControl
@@ -23,6 +23,13 @@ class ServedFleet:
     proxy: ApiProxy
     namespace: str
     url: str
+    identities: dict[str, str] = field(default_factory=dict)  # of the modules: by task, and "decode"
+
+    def learn_identities(self) -> None:
+        """Ask the pods, while all are there."""
+        self.identities["decode"] = fakes.identity(self.engines("decode")[0])
+        for task in ("maths", "code"):
+            self.identities[task] = fakes.identity(self.engines("prefill", task)[0])
 
     def model(self, task: str) -> str:
         """Name for the OpenAI API."""
@@ -37,9 +44,8 @@ class ServedFleet:
 
     def expected(self, task: str, prompt: str, *, max_tokens: int = 20, answer_tokens: int = ANSWER_TOKENS) -> str:
         """The only right text."""
-        (prefill,), decode = self.engines("prefill", task), self.engines("decode")
         return expected_text(
-            fakes.identity(prefill), fakes.identity(decode[0]), tokenize(prompt),
+            self.identities[task], self.identities["decode"], tokenize(prompt),
             answer_tokens=answer_tokens, max_tokens=max_tokens,
         )  # fmt: skip
 
