@@ -157,7 +157,7 @@ class EmbeddedCluster:
             since = self._started_at("kubelet")  # a kubelet that has just started says `not ready` first
             wait_for("the node", lambda: addons.node_problem(api, since), layout.logs, "kubelet")
             addons.pretend_gpus(api, self._settings.gpus)
-            # A kubelet that has just started takes every pod for not ready until it has probed it again, but not at once.
+            # A kubelet that has just started takes pods for not ready until it has probed them, but not at once.
             doubt = DOUBT if time.time() - since < YOUNG else 0.0
             wait_for("cluster DNS", lambda: addons.dns_problem(api), layout.logs, "kubelet", doubt)
 
@@ -191,10 +191,13 @@ class EmbeddedCluster:
 
     def _stop(self) -> None:
         alive = processes.find(self.layout.root)
-        # kubelet first, or it would start again what is ended.
-        processes.stop([process for name, process in alive.items() if name == "kubelet"], STOP_GRACE)
+        # kubelet first, or it would start again what is ended; etcd last, or the API server would wait for it.
+        first = [process for name, process in alive.items() if name == "kubelet"]
+        last = [process for name, process in alive.items() if name == "etcd"]
+        processes.stop(first, STOP_GRACE)
         runtime.end_pods(self.layout, POD_GRACE)
-        processes.stop([process for name, process in alive.items() if name != "kubelet"], STOP_GRACE)
+        processes.stop([process for process in alive.values() if process not in (*first, *last)], STOP_GRACE)
+        processes.stop(last, STOP_GRACE)
         runtime.end_pods(self.layout, 0.0)  # what containerd started in its last moments
 
     def _forget(self, *, purge: bool, keep_objects: bool) -> None:
