@@ -11,11 +11,12 @@ import yaml
 from sunfleet_cluster.layout import NODE_NAME
 from sunfleet_cluster.state import StateFolder
 from sunfleet_cluster.volumes import ENGINE_CLAIM, MODELS_CLAIM, local_claim
-from support.kubectl import Json, Kubectl
+from support.kubectl import Json, Kubectl, wait_until
 
 SAMPLES = Path(__file__).resolve().parents[2] / "manifests" / "samples"
 EMBEDDED = SAMPLES / "embedded"
 REQUESTS = SAMPLES / "requests"
+DELETION_SECONDS = 400  # engines may drain for five minutes
 
 
 def documents(path: Path) -> list[Json]:
@@ -47,11 +48,28 @@ def namespace_objects(namespace: str, state: StateFolder) -> list[Json]:
 
 
 def make_namespace(kubectl: Kubectl, namespace: str, state: StateFolder) -> None:
-    """Make it, or bring it up to date."""
+    """Make it, or bring it up to date; one that is being deleted is waited for."""
+    gone = f"namespace {namespace}, which is being deleted, is gone"
+    wait_until(gone, lambda: not _being_deleted(kubectl, namespace), DELETION_SECONDS)
+    for volume in _volumes(namespace):
+        found = kubectl.find("persistentvolume", volume)
+        if found and found.get("status", {}).get("phase") in {"Released", "Failed"}:
+            # Its claim went with an earlier namespace of this name; a volume never binds to a second one.
+            kubectl.delete("persistentvolume", volume)
     kubectl.apply(namespace_objects(namespace, state))
+
+
+def _being_deleted(kubectl: Kubectl, namespace: str) -> bool:
+    found = kubectl.find("namespace", namespace)
+    return found is not None and "deletionTimestamp" in found["metadata"]
 
 
 def delete_namespace(kubectl: Kubectl, namespace: str, timeout: float = 120.0) -> None:
     """Delete it with its volumes, and wait until both are gone."""
     kubectl.delete("namespace", namespace, timeout=timeout)
-    kubectl.delete("persistentvolume", f"{MODELS_CLAIM}-{namespace}", f"{ENGINE_CLAIM}-{namespace}", timeout=timeout)
+    kubectl.delete("persistentvolume", *_volumes(namespace), timeout=timeout)
+
+
+def _volumes(namespace: str) -> list[str]:
+    """Names of the namespace's volumes, which do not go with it."""
+    return [f"{claim}-{namespace}" for claim in (MODELS_CLAIM, ENGINE_CLAIM)]

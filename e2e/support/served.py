@@ -63,7 +63,7 @@ class ServedFleet:
         self._all_reset()  # forget these questions
 
     def _all_reset(self) -> bool:
-        if not self._ready("decode") == self._ready("prefill") == 2:
+        if not self.ready("decode") == self.ready("prefill") == 2:
             return False
         try:
             for engine in [*self.engines("prefill"), *self.engines("decode")]:
@@ -72,6 +72,7 @@ class ServedFleet:
             return False
         return True
 
-    def _ready(self, role: str) -> int:
+    def ready(self, role: str) -> int:
+        """How many live pods of a role are Ready."""
         states = [state for pod in self.pods(role) for state in pod.get("status", {}).get("conditions", [])]
         return sum(state["type"] == "Ready" and state["status"] == "True" for state in states)
