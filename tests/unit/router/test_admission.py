@@ -1,0 +1,160 @@
+"""Decode room: in order, bounded, with patience, and always given back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from sunfleet_api.wire import EngineInfo
+from sunfleet_router.admission import Admission, Claim, Seat
+from sunfleet_router.errors import BusyError, NoDecodeEndpointError
+from sunfleet_router.fleet import Fleet
+from sunfleet_router.load import Load
+from sunfleet_router.policies.decode import DecodeFacts
+from sunfleet_router.snapshot import Endpoint, Limits, Snapshot, Task
+
+POOL = "n/d"
+
+
+def pod(uid: str, capacity: int = 1000, fingerprint: str = "f") -> Endpoint:
+    info = EngineInfo(role="decode", kv_capacity_tokens=capacity, block_size=16, max_model_len=capacity)
+    return Endpoint(uid, uid, "127.0.0.1", 8000, "decode", fingerprint, info)
+
+
+def claim(tokens: int, *, ttl: float = 5.0, most: int = 10, tried: tuple[str, ...] = ()) -> Claim:
+    task = Task("t", limits=Limits(queue_requests=most, queue_ttl=ttl))
+    return Claim(task, POOL, DecodeFacts("r", tokens, ("f",), tried), tokens)
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    made = Fleet()
+    made.replace(Snapshot({}, {POOL: (pod("a"),)}))
+    return made
+
+
+@pytest.fixture
+async def admission(fleet: Fleet) -> AsyncIterator[Admission]:
+    books = Admission(fleet, Load(1.0), most_waiting=20)
+    yield books
+    assert not books.reserved
+    assert not books.waiting
+    assert not books.waiting_tokens
+    assert not books._lines
+
+
+async def sit(admission: Admission, wish: Claim, order: list[int], stay: asyncio.Event) -> Seat:
+    async with admission.reserve(wish) as seat:
+        order.append(wish.facts.tokens)
+        await stay.wait()
+        return seat
+
+
+async def test_those_who_wait_are_served_in_order_and_a_large_one_is_not_overtaken(admission: Admission) -> None:
+    order: list[int] = []
+    first, rest = asyncio.Event(), asyncio.Event()
+    tasks = [asyncio.ensure_future(sit(admission, claim(900), order, first))]
+    await asyncio.sleep(0)
+    for tokens in (800, 100, 50):
+        tasks.append(asyncio.ensure_future(sit(admission, claim(tokens), order, rest)))
+        await asyncio.sleep(0)
+    assert (order, admission.waiting["t"], admission.waiting_tokens["t"]) == ([900], 3, 950)
+    first.set()
+    await asyncio.sleep(0.01)
+    assert (order, admission.reserved["a"]) == ([900, 800, 100, 50], 950)
+    rest.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_full_line_and_lost_patience_are_429(admission: Admission) -> None:
+    async with admission.reserve(claim(1000)):
+        with pytest.raises(BusyError) as late:
+            async with admission.reserve(claim(1, ttl=0.02)):
+                pass
+        assert late.value.code == "queue_timeout"
+        with pytest.raises(BusyError) as full:
+            async with admission.reserve(claim(1, most=0)):
+                pass
+        assert full.value.code == "queue_full"
+
+
+async def test_one_who_leaves_the_line_makes_room_for_the_next(admission: Admission) -> None:
+    order: list[int] = []
+    stay = asyncio.Event()
+    async with admission.reserve(claim(500)):
+        large = asyncio.ensure_future(sit(admission, claim(900), order, stay))
+        await asyncio.sleep(0)
+        small = asyncio.ensure_future(sit(admission, claim(100), order, stay))
+        await asyncio.sleep(0)
+        assert order == []
+        large.cancel()
+        await asyncio.sleep(0.01)
+        assert order == [100]
+    stay.set()
+    await small
+    with pytest.raises(asyncio.CancelledError):
+        await large
+
+
+async def test_a_place_given_to_one_who_has_just_left_is_given_on(admission: Admission) -> None:
+    stay = asyncio.Event()
+    order: list[int] = []
+    holder = asyncio.ensure_future(sit(admission, claim(1000), [], stay))
+    await asyncio.sleep(0)
+    waiters = [asyncio.ensure_future(sit(admission, claim(600), order, stay)) for _ in range(2)]
+    await asyncio.sleep(0)
+    holder.cancel()
+    await asyncio.sleep(0)  # the first in line has been placed, but has not run since
+    waiters[0].cancel()
+    await asyncio.sleep(0.01)
+    stay.set()
+    await asyncio.gather(*waiters, holder, return_exceptions=True)
+    assert order in ([600], [600, 600])
+
+
+async def test_a_new_pod_serves_the_line_and_a_lost_pool_ends_it(admission: Admission, fleet: Fleet) -> None:
+    async with admission.reserve(claim(1000)):
+        waiter = asyncio.ensure_future(sit(admission, claim(10), [], asyncio.Event()))
+        await asyncio.sleep(0)
+        fleet.replace(Snapshot({}, {POOL: (pod("a"), pod("b"))}))
+        await asyncio.sleep(0)
+        assert admission.reserved["b"] == 10
+        waiter.cancel()
+        await asyncio.gather(waiter, return_exceptions=True)
+        fleet.replace(Snapshot({}, {POOL: (pod("a"),)}))
+        waiter = asyncio.ensure_future(sit(admission, claim(10), [], asyncio.Event()))
+        await asyncio.sleep(0)
+        fleet.replace(Snapshot({}, {}))
+        with pytest.raises(NoDecodeEndpointError):
+            await waiter
+
+
+async def test_a_corrected_reservation_stays_unless_its_pod_has_left_or_is_full(
+    admission: Admission, fleet: Fleet
+) -> None:
+    fleet.replace(Snapshot({}, {POOL: (pod("a"), pod("b"))}))
+    async with admission.reserve(claim(300)) as seat:
+        here, there = (seat.endpoint.uid, "b" if seat.endpoint.uid == "a" else "a")
+        seat.settle(200, "f")
+        assert (seat.endpoint.uid, dict(admission.reserved)) == (here, {here: 200})
+        fleet.replace(Snapshot({}, {POOL: (pod(there),)}))
+        seat.settle(100, "f")
+        assert (seat.endpoint.uid, dict(admission.reserved)) == (there, {there: 100})
+        async with admission.reserve(claim(900)):
+            seat.settle(400, "f")  # more than is left anywhere: its KV is held, so it goes on
+            assert admission.reserved[there] == 1300
+
+
+async def test_without_a_pod_that_could_take_it_nobody_waits(admission: Admission, fleet: Fleet) -> None:
+    for pods, tried in (
+        ((), ()),
+        ((pod("a", fingerprint="g"),), ()),
+        ((pod("a", capacity=0),), ()),
+        ((pod("a"),), ("a",)),
+    ):
+        fleet.replace(Snapshot({}, {POOL: pods}))
+        with pytest.raises(NoDecodeEndpointError):
+            async with admission.reserve(claim(1, tried=tried)):
+                pass

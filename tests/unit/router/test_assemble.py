@@ -1,0 +1,116 @@
+"""From objects to a snapshot: who is served by which pods, who owns a name, and what becomes of the metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import generate_latest
+
+from sunfleet_api import names
+from sunfleet_api.sun_model import SunModel
+from sunfleet_api.wire import EngineInfo
+from sunfleet_router.admission import Admission
+from sunfleet_router.assemble import Pod, assemble, pod_of
+from sunfleet_router.fleet import Fleet
+from sunfleet_router.load import Load
+from sunfleet_router.metrics import Metrics
+from sunfleet_router.snapshot import Snapshot, Task
+
+INFO = EngineInfo(role="decode", kv_capacity_tokens=64, block_size=16, max_model_len=32)
+SELECTOR = f"{names.LABEL_MODEL}=maths"
+
+
+def pod_document(name: str, role: str, namespace: str = "n", **labels: str) -> dict[str, Any]:
+    fixed = {names.LABEL_ROLE: role, names.LABEL_KV_FINGERPRINT: "f"}
+    return {
+        "metadata": {"uid": f"uid-{name}", "name": name, "namespace": namespace, "labels": fixed | labels},
+        "status": {"podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def pods(*documents: dict[str, Any]) -> list[Pod]:
+    return [pod for document in documents if (pod := pod_of(document))]
+
+
+def model(name: str, created: str, *, model_name: str | None = None, traffic: bool = True) -> SunModel:
+    target = {
+        "revision": "r", "weight": 100, "decoder": "n/base", "prefill": {"selector": SELECTOR}, "cacheSalt": "s",
+    }  # fmt: skip
+    return SunModel.parse({
+        "metadata": {"name": name, "namespace": "n", "creationTimestamp": created},
+        "spec": {
+            "modelName": model_name, "decoderRef": {"name": "base"}, "prefill": {"weights": {"uri": "hf://a/b"}},
+            "generation": {"defaults": {"temperature": "0.5"}},
+        },
+        "status": {"traffic": [target] if traffic else []},
+    })  # fmt: skip
+
+
+MATHS = {names.LABEL_MODEL: "maths"}
+BASE = {names.LABEL_DECODER: "base"}
+
+
+def test_a_task_gets_the_pods_of_its_selector_and_its_decoders_pool() -> None:
+    documents = [
+        pod_document("p", "prefill", **MATHS),
+        pod_document("d", "decode", **BASE),
+        pod_document("elsewhere", "prefill", "m", **MATHS),
+        pod_document("other", "prefill", **{names.LABEL_MODEL: "code"}),
+        pod_document("not-a-decoder", "prefill", **BASE),
+        pod_document("not-a-prefill", "decode", **MATHS),
+    ]
+    snapshot = assemble([model("maths", "2026-01-01T00:00:00Z")], ["n/base"], pods(*documents), {"uid-d": INFO})
+    task = snapshot.tasks["maths"]
+    assert [pod.name for pod in task.routes[0].prefill] == ["p"]
+    assert [(pod.name, pod.capacity) for pod in snapshot.pool("n/base")] == [("d", 64)]
+    assert (task.routes[0].salt, task.defaults, task.created) == ("s", {"temperature": 0.5}, 1767225600)
+    assert set(snapshot.endpoints()) == {"uid-p", "uid-d"}
+
+
+def test_a_pod_that_is_not_ready_terminates_or_has_no_fingerprint_gets_nothing() -> None:
+    good = pod_document("p", "prefill", **MATHS)
+    unready = {**good, "status": {"podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "False"}]}}
+    leaving = {**good, "metadata": {**good["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    unlabelled = {**good, "metadata": {**good["metadata"], "labels": {names.LABEL_ROLE: "prefill", **MATHS}}}
+    for document in (unready, leaving, unlabelled):
+        snapshot = assemble([model("maths", "2026-01-01T00:00:00Z")], [], pods(document), {})
+        assert snapshot.tasks["maths"].routes[0].prefill == ()
+
+
+def test_what_is_no_engine_or_has_no_address_is_no_pod() -> None:
+    resolver = pod_document("r", names.ROLE_RESOLVER)
+    unborn = {**pod_document("p", "prefill"), "status": {}}
+    assert pods(resolver, unborn, {"metadata": {}, "status": {"podIP": "1.2.3.4"}}) == []
+
+
+def test_a_deleted_decoders_pods_get_nothing() -> None:
+    assert assemble([], [], pods(pod_document("d", "decode", **BASE)), {}).pool("n/base") == ()
+
+
+def test_of_equal_names_the_one_with_traffic_is_served_then_the_oldest() -> None:
+    old, new = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
+    two = [model("b", new, model_name="x"), model("a", old, model_name="x")]
+    assert assemble(two, [], [], {}).tasks["x"].created == 1767225600
+    two[1] = model("a", old, model_name="x", traffic=False)
+    assert assemble(two, [], [], {}).tasks["x"].routes
+
+
+def test_every_known_task_is_in_the_metrics_as_0_and_an_unknown_one_vanishes() -> None:
+    fleet, load = Fleet(), Load(1.0)
+    metrics = Metrics(fleet, load, Admission(fleet, load, most_waiting=1))
+    fleet.replace(Snapshot({"a": Task("a"), "b": Task("b")}, {"n/d": ()}))
+    text = generate_latest(metrics.registry).decode()
+    for series in (
+        'in_flight_requests{task="a"} 0.0',
+        'queue_depth{task="b"} 0.0',
+        'queued_prompt_tokens{task="a"} 0.0',
+        'requests_total{code="ok",task="a"} 0.0',
+        'prompt_tokens_total{task="b"} 0.0',
+        'prefill_endpoints{task="b"} 0.0',
+        'time_to_first_token_seconds_count{task="a"} 0.0',
+        'decode_kv_reserved_tokens{decoder="n/d"} 0.0',
+        "synced 1.0",
+    ):
+        assert f"sunfleet_router_{series}" in text
+    fleet.replace(Snapshot({"b": Task("b")}, {}))
+    assert 'task="a"' not in generate_latest(metrics.registry).decode()
