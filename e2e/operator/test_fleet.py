@@ -80,6 +80,13 @@ def test_the_operator_owns_no_field_of_a_users_spec_and_leaves_no_annotation(fle
         assert "annotations" not in metadata
 
 
+def test_children_live_with_their_object_and_none_with_the_operator(fleet: Fleet, kubectl: Kubectl) -> None:
+    kinds = "deployments,services,jobs,controllerrevisions,poddisruptionbudgets"
+    query = ("--selector", f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}")
+    assert kubectl.items(kinds, "--namespace", fleet.namespace, *query)
+    assert not kubectl.items(kinds, "--namespace", "sunfleet-system", *query)
+
+
 def test_scale_names_the_pods_that_it_scales(fleet: Fleet) -> None:
     for plural, name, pods in (("shareddecoders", "base", 1), ("sunmodels", "maths", 1)):
         path = f"/apis/{fakes.API}/namespaces/{fleet.namespace}/{plural}/{name}/scale"
@@ -134,6 +141,7 @@ def test_a_new_prefill_module_of_one_task_touches_no_other_pod(
         "serves the new revision", "sunmodel", task,
         lambda thing: is_ready(thing) and thing["status"]["currentRevision"] != revision,
     )  # fmt: skip
+    assert seen["status"]["observedGeneration"] == seen["metadata"]["generation"]
     assert [target["revision"] for target in seen["status"]["traffic"]] == [seen["status"]["currentRevision"]]
     wait_until("the old pods are gone", lambda: not old.keys() & uids(fleet.pods("prefill", task)).keys(), 60)
     assert uids([*fleet.pods("decode"), *fleet.pods("prefill", other)]) == before

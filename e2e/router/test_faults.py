@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from support.fakes import patch, uids
 from support.fleet import ROUTER_NAMESPACE
 from support.kubectl import Kubectl, wait_until
 from support.served import ServedFleet
@@ -20,11 +21,11 @@ TOKENS = 60
 ROUTER = ("--namespace", ROUTER_NAMESPACE, "--selector", "app.kubernetes.io/name=sunfleet-router")
 
 
-def under_streams(fleet: ServedFleet, act: Callable[[], None]) -> list[Reply]:
+def under_streams(fleet: ServedFleet, act: Callable[[], None], *, tokens_per_second: float = 12) -> list[Reply]:
     """Open many paced streams of both tasks, ``act`` once every one has begun, and read all to the end."""
     for role in ("prefill", "decode"):
         fleet.configure(role, answer_tokens=TOKENS)
-    fleet.configure("decode", tokens_per_second=12)
+    fleet.configure("decode", tokens_per_second=tokens_per_second)
     begun = threading.Semaphore(0)
     bodies = [
         completion(fleet.model(("maths", "code")[n % 2]), f"question {n}", stream=True, max_tokens=TOKENS)
@@ -105,3 +106,33 @@ def test_a_router_that_is_replaced_finishes_its_streams(fleet: ServedFleet, kube
 
     assert check(fleet, under_streams(fleet, replace)) == STREAMS
     wait_until("another router answers", lambda: ask(fleet.url, completion(fleet.model("code"), "hello")).done, 60)
+
+
+def test_a_decoder_that_is_rolled_finishes_its_streams_and_serves_throughout(
+    fleet: ServedFleet, kubectl: Kubectl
+) -> None:
+    old = uids(fleet.pods("decode"))
+
+    def roll() -> None:
+        template = {"metadata": {"annotations": {"example.com/rolled": str(time.time())}}}
+        patch(kubectl, fleet.namespace, "shareddecoder/base", {"template": template})
+
+    assert check(fleet, under_streams(fleet, roll, tokens_per_second=4)) == STREAMS
+    deadline = time.monotonic() + 90
+    while old.keys() & uids(fleet.pods("decode")).keys():
+        assert time.monotonic() < deadline, "the old decode pods stay"
+        reply = ask(fleet.url, completion(fleet.model("code"), "hello"))
+        assert reply.done, reply
+        time.sleep(0.3)
+
+
+def test_a_pod_that_is_not_ready_gets_no_request(fleet: ServedFleet) -> None:
+    ill, well = fleet.engines("decode")
+    ill.configure(ready=False)
+    wait_until("one decode pod is ready", lambda: fleet.ready("decode") == 1, 30, 0.5)
+    time.sleep(1)  # what the router may take to hear of it
+    before = len(ill.requests())
+    for n in range(10):
+        assert ask(fleet.url, completion(fleet.model("maths"), f"question {n}")).done
+    assert len(ill.requests()) == before
+    assert len(well.requests()) >= 10
