@@ -103,9 +103,9 @@ class EmbeddedCluster:
     def _forget_last_boot(self) -> None:
         """Running containers did not survive a reboot, whatever containerd's folder says."""
         boot = (PROC / "sys/kernel/random/boot_id").read_text()
-        if not self.layout.boot_id.exists() or self.layout.boot_id.read_text() != boot:
+        if self.layout.boot_id.exists() and self.layout.boot_id.read_text() != boot:
             shutil.rmtree(self.layout.containerd_state, ignore_errors=True)
-            write_atomic(self.layout.boot_id, boot)
+        write_changed(self.layout.boot_id, boot)
 
     def _write_files(self) -> None:
         layout, addresses = self.layout, self.layout.addresses

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sunfleet_cluster import oci
 from sunfleet_cluster.commands import run
+from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.layout import Layout
 from sunfleet_cluster.processes import PROC
 
@@ -68,9 +69,19 @@ def end_pods(layout: Layout, grace: float) -> None:
 
 
 def unmount_all(layout: Layout) -> None:
-    """Unmount everything below the cluster's folder: volumes, container roots, pods' network namespaces."""
-    for target in mounts_below(layout.root, (PROC / "self" / "mountinfo").read_text()):
+    """Unmount everything below the cluster's folder: volumes, container roots, pods' network namespaces.
+
+    ClusterError when something stays mounted: whoever deletes the folder afterwards would delete what is mounted there,
+    such as the folder behind a local volume.
+    """
+    for target in _mounts(layout):
         run("umount", "--lazy", str(target))
+    if stuck := _mounts(layout):
+        raise ClusterError(f"still mounted, so nothing is deleted: {', '.join(map(str, stuck))}")
+
+
+def _mounts(layout: Layout) -> list[Path]:
+    return mounts_below(layout.root, (PROC / "self" / "mountinfo").read_text())
 
 
 def mounts_below(root: Path, mountinfo: str) -> list[Path]:
