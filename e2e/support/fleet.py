@@ -94,6 +94,8 @@ def describe_pod(pod: Json) -> Line:
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
     ready = conditions.get("Ready", {}).get("status") == "True"
     state, reason = ("Ready", "") if ready else _why_not_ready(status, conditions)
+    if role == names.ROLE_RESOLVER and state in {"Ready", STARTING}:
+        state, reason = "Running", "reads and hashes the weights"
     if metadata.get("deletionTimestamp"):
         state, reason, ready = "Terminating", "", False
     return Line(role, metadata["name"], state, reason, ready or status.get("phase") == "Succeeded", _age(metadata))

@@ -73,8 +73,8 @@ class Reference:
     def close(self) -> None:
         """End the process."""
         if self._process and self._process.stdin:
-            self._process.stdin.close()
-            self._process.wait(timeout=30)
+            with self._process:  # closes the pipes, which ends it, and waits
+                pass
             self._process = None
 
     def __enter__(self) -> Self:
@@ -93,7 +93,6 @@ class Reference:
             raise ReferenceFailed(f"{python} or {self._decoder} is missing: run 'make engine-env models'")
         path = os.pathsep.join(str(ROOT / room) for room in ("crds", "worker_images/tuner"))
         command = [
-            "nice",
             str(python),
             "-W",
             "ignore",
