@@ -124,9 +124,9 @@ def build(programs: Iterable[Program], bin_folder: Path, progress: Progress) -> 
     wanted = stale(programs, bin_folder)
     if not wanted:
         return
-    progress.say(
-        f"Building {len(wanted)} programs into {bin_folder} (on 2 cores 8-12 minutes the first time, seconds later)"
-    )
+    progress.say(f"Building into {bin_folder}: {', '.join(program.name for program in wanted)}")
+    if len(wanted) == len(EMBEDDED):
+        progress.say("The first time takes 8-12 minutes on two cores, later times take seconds.")
     for program in wanted:
         with progress.step(program.name) as step:
             _build_one(program, bin_folder, step)
