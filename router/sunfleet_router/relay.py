@@ -75,8 +75,10 @@ class ClientStream:
 
     def abandon(self) -> None:
         """The client is gone: drop what waits."""
-        if self._drain is not None:
-            self._drain.cancel()
+        drain, self._drain = self._drain, None
+        self._waiting.clear()
+        if drain is not None:
+            drain.cancel()
 
     async def _finish(self, step: Generator[Any, None, None], waits_for: object) -> None:
         try:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 from sunfleet_router.errors import RouterError
 from sunfleet_router.relay import ClientStream, Send
 
 Header = tuple[bytes, bytes]
+
+_LAST_WORD_SECONDS: Final = 5.0  # for a client that does not read: after it nobody waits for its socket
 
 
 class ClientReply:
@@ -44,7 +49,11 @@ class ClientReply:
     async def error(self, error: RouterError) -> None:
         """The error as an answer, or as the last event of a stream that has begun."""
         if self._stream is not None:
-            await self._stream.finish(error.to_event())
+            try:
+                async with asyncio.timeout(_LAST_WORD_SECONDS):
+                    await self._stream.finish(error.to_event())
+            except TimeoutError:  # the server closes the connection of an answer that was not completed
+                self._stream.abandon()
         elif not self.started:
             if error.retry_after is not None:
                 self.set_header(b"retry-after", str(error.retry_after))

@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 import yaml
 
+from sunfleet_router.__main__ import main
 from sunfleet_router_harness import HOST, Engines, Router, RouterFactory, fleet_file
 
 TEXT: dict[str, Any] = {"model": "acme/maths", "prompt": "one two three", "max_tokens": 16}
@@ -81,25 +82,6 @@ async def test_a_client_that_never_finishes_its_body_is_forgotten(router: Router
     await asyncio.sleep(0.1)
     writer.transport.abort()
     await router.settled()
-
-
-async def test_a_slow_reader_holds_its_engine_back_and_gets_every_byte(router: Router, engines: Engines) -> None:
-    engines.configure_decoders(answer_tokens=1900)
-    body = {**TEXT, "stream": True, "max_tokens": 1900, "return_token_ids": True}
-    wanted = await router.stream(PATH, body)
-    reader, writer = await open_request(router, body)
-    writer.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    writer.transport.pause_reading()  # type: ignore[attr-defined]
-    await asyncio.sleep(1.0)
-    writer.transport.resume_reading()  # type: ignore[attr-defined]
-    got = b""
-    while not got.endswith(b"0\r\n\r\n"):
-        chunk = await reader.read(8192)
-        assert chunk
-        got += chunk
-    assert got.count(b"data: ") == wanted.count("data: ")
-    assert b"[DONE]" in got
-    writer.close()
 
 
 async def test_a_drain_waits_for_open_streams_and_says_not_ready(router: Router, engines: Engines) -> None:
@@ -171,12 +153,17 @@ async def _ask_until_served(ports: list[int]) -> str:
             return await answer.text()
 
 
-def test_settings_and_files_that_cannot_be_used_end_the_process_with_2(tmp_path: Path) -> None:
+def test_files_that_cannot_be_used_end_the_process_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("tasks: [{name: a}]", encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    for arguments, words in ((["--config", str(bad)], "decoder"), (["--config", str(tmp_path / "none")], "none")):
-        command = [sys.executable, "-m", "sunfleet_router", *arguments, "--port", "0", "--metrics-port", "0"]
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-        assert ended.returncode == 2
-        assert words in ended.stderr
+    for file, words in ((bad, "decoder"), (tmp_path / "none.yaml", "none.yaml")):
+        assert main(["--config", str(file), "--port", "0", "--metrics-port", "0"]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_settings_that_cannot_be_used_end_the_process_with_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SUNFLEET_ROUTER_ATTEMPTS", "0")
+    assert main([]) == 2
+    assert "attempts" in capsys.readouterr().err
