@@ -92,7 +92,8 @@ class Pair:
             "max_tokens": 1,
             "return_token_ids": True,
             "cache_salt": self.salt,
-            "kv_transfer_params": wire.prefill_params(body.get("max_tokens")),
+            # The router answers requests for one token from this leg; here the decode pod shall answer them too.
+            "kv_transfer_params": wire.prefill_params(body.get("max_tokens")) | {"do_remote_decode": True},
         }
         return post(self.prefill, path, leg)
 

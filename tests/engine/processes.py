@@ -42,6 +42,7 @@ class Engine:
     adapter: Path | None = None
     extra_args: Mapping[str, str] = field(default_factory=dict)
     drain_seconds: int = 30
+    max_model_len: int = MAX_MODEL_LEN
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
 
@@ -66,7 +67,7 @@ class Engine:
             adapter_path="adapter" if self.adapter else "",
             dtype="float32",
             block_size=BLOCK,
-            max_model_len=MAX_MODEL_LEN,
+            max_model_len=self.max_model_len,
             extra_args=tuple(ExtraArg(name=name, value=value) for name, value in self._extra_args().items()),
             port=self.port,
             side_channel_port=side_channel,
@@ -110,11 +111,11 @@ class Engine:
         self.process.send_signal(signal.SIGTERM)
 
     def stop(self) -> int:
-        """Stop at once and wait; the exit code. Safe to repeat."""
+        """Drain and wait; the exit code. Safe to repeat."""
         if self.process is None:
             return 0
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
+            self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(timeout=60)
         except subprocess.TimeoutExpired:

@@ -102,6 +102,10 @@ def test_a_prefill_pod_takes_prefill_legs_only(changes: dict[str, Any]) -> None:
         check_prefill_request(prefill(**changes))
 
 
+def test_a_request_for_one_token_needs_no_hand_over() -> None:
+    check_prefill_request(prefill(kv_transfer_params=wire.prefill_params(1)))
+
+
 @pytest.mark.parametrize(("given", "kept"), [(0, 0), (1, 1), (7, 1), (None, 0)])
 def test_min_tokens_is_cut_to_the_prefills_one_token(given: int | None, kept: int) -> None:
     request = prefill(min_tokens=given)

@@ -36,19 +36,13 @@ def run(args: Sequence[str], settings: WorkerSettings) -> None:
     """Serve until SIGTERM; returns after a drain.
 
     Raises:
-        SystemExit: the engine does not know an argument, or SIGTERM came before the server was up.
+        SystemExit: the engine does not know an argument.
     """
-    signal.signal(signal.SIGTERM, _exit_at_once)
     parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(list(args))
     configure_logging_from_args(parsed)
     validate_parsed_serve_args(parsed)
     with running_engine(parsed) as engine:
         uvloop.run(_serve(engine, parsed, settings))
-
-
-def _exit_at_once(signum: int, _: object) -> None:
-    """Before the server is up there is nothing to drain."""
-    raise SystemExit(128 + signum)
 
 
 async def _serve(engine: AsyncLLM, args: Namespace, settings: WorkerSettings) -> None:
