@@ -47,11 +47,11 @@ MEANINGS: Final[Mapping[ConditionType, str]] = {
     ConditionType.WEIGHTS_READY: "The weights' URI was resolved to a revision and a digest.",
     ConditionType.ROUTER_SYNCED: "What routers act on (`status.traffic`) was published for the present state.",
     ConditionType.SCALING_READY: "The scaler has fresh metrics.",
-    ConditionType.AVAILABLE: "Enough decode pods are Ready.",
+    ConditionType.AVAILABLE: "Enough decode pods are available.",
     ConditionType.KV_CONTRACT_KNOWN: "Checkpoint, tokenizer and engine are known, hence the KV fingerprint.",
     ConditionType.RESOLVED_REFS: "Everything that the spec refers to exists and may be used.",
-    ConditionType.DECODER_READY: "The SharedDecoder is Ready.",
-    ConditionType.PREFILL_READY: "Enough prefill pods are Ready; with reason ScaledToZero none are wanted.",
+    ConditionType.DECODER_READY: "A decode pod that reads this task's KV is available.",
+    ConditionType.PREFILL_READY: "Enough prefill pods are available; with reason ScaledToZero none are wanted.",
     ConditionType.KV_COMPATIBLE: "The decoder can read this task's KV; else the message names each difference.",
     ConditionType.VERIFIED: "The golden prompts were answered exactly, or verification is off.",
     ConditionType.PROGRESSING: "A roll-out is under way.",
@@ -88,7 +88,6 @@ class Reason(StrEnum):
     SCALED_TO_ZERO = "ScaledToZero"
     PENDING = "Pending"
     PAUSED = "Paused"
-    DELETING = "Deleting"
     # Accepted, ResolvedRefs
     ACCEPTED = "Accepted"
     INVALID_SPEC = "InvalidSpec"
@@ -97,7 +96,6 @@ class Reason(StrEnum):
     DECODER_NOT_FOUND = "DecoderNotFound"
     DECODER_DELETING = "DecoderDeleting"
     NOT_ALLOWED_BY_DECODER = "NotAllowedByDecoder"
-    SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 - a reason
     VOLUME_CLAIM_NOT_FOUND = "VolumeClaimNotFound"
     # WeightsReady
     RESOLVING = "Resolving"
@@ -115,15 +113,12 @@ class Reason(StrEnum):
     MINIMUM_REPLICAS_UNAVAILABLE = "MinimumReplicasUnavailable"
     DECODER_NOT_READY = "DecoderNotReady"
     ROLLING_OUT = "RollingOut"
+    CHILD_REFUSED = "ChildRefused"
     ROLLOUT_COMPLETE = "RolloutComplete"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     CRASH_LOOP = "CrashLoop"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     UNSCHEDULABLE = "Unschedulable"
-    # Verified, RouterSynced, ScalingReady
-    VERIFICATION_OFF = "VerificationOff"
-    TRAFFIC_PUBLISHED = "TrafficPublished"
-    NO_TRAFFIC = "NoTraffic"
     # Something to say
     NOT_YET_SUPPORTED = "NotYetSupported"
     IN_USE = "InUse"

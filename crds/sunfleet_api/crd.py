@@ -46,7 +46,7 @@ COLUMNS: Final = {
         *_TAIL,
     ),
     SUN_MODEL.kind: (
-        _column("Model", ".spec.modelName", about="OpenAI model name, when it is not the object's"),
+        _column("Model", ".status.modelName", about="The OpenAI model name in effect"),
         _column("Decoder", ".spec.decoderRef.name"),
         *_READY,
         *_PODS,

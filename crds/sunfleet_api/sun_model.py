@@ -87,6 +87,8 @@ class SunModelStatus(ApiModel):
     """Prefill pods that are Ready."""
     updated_replicas: int = 0
     """Prefill pods of the update revision."""
+    model_name: str = Field(default="", max_length=128)
+    """The OpenAI "model" in effect."""
     selector: ShortText = ""
     """Label selector of this object's own prefill pods, for /scale."""
     current_revision: str = Field(default="", max_length=63)

@@ -36,9 +36,6 @@ _CALM: Final = frozenset(
     }
 )
 
-# Quota, an overlay that makes no valid pod, a policy of the cluster: the cause of whatever else is missing.
-CHILD_REFUSED: Final = "ChildRefused"
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -57,8 +54,8 @@ def ready(verdicts: Iterable[Verdict], order: Sequence[ConditionType], *, zero: 
     """
     given = {verdict.type: verdict for verdict in verdicts}
     progressing = given.get(ConditionType.PROGRESSING)
-    if progressing is not None and progressing.reason == CHILD_REFUSED:
-        return Verdict(ConditionType.READY, "False", CHILD_REFUSED, f"Progressing: {progressing.message}")
+    if progressing is not None and progressing.reason == Reason.CHILD_REFUSED:  # the cause of whatever else is missing
+        return Verdict(ConditionType.READY, "False", Reason.CHILD_REFUSED, f"Progressing: {progressing.message}")
     for type_ in order:
         verdict = given.get(type_)
         if verdict is not None and verdict.status != "True":
@@ -109,15 +106,15 @@ def events(verdicts: Iterable[Verdict], live: Iterable[Mapping[str, Any]]) -> tu
 
 
 def _event_kind(verdict: Verdict) -> str | None:
+    if verdict.status == "Unknown":
+        return None
     if verdict.type in _WARN_WHEN_TRUE:
         return "Warning" if verdict.status == "True" else None
     if verdict.type == ConditionType.PROGRESSING:
-        calm = verdict.reason in {Reason.ROLLING_OUT, Reason.ROLLOUT_COMPLETE, Reason.PAUSED}
-        return "Normal" if calm else "Warning"
+        return "Normal" if verdict.reason in {Reason.ROLLING_OUT, Reason.ROLLOUT_COMPLETE} else "Warning"
     if verdict.type not in _WARN_WHEN_FALSE:
         return None
     if verdict.status == "True":
         return "Normal" if verdict.type == ConditionType.READY else None
-    if verdict.type == ConditionType.READY:
-        return None  # the condition that it comes from has its own Event
-    return None if verdict.reason in _CALM or verdict.status == "Unknown" else "Warning"
+    # The condition that a False Ready comes from has an Event of its own.
+    return None if verdict.type == ConditionType.READY or verdict.reason in _CALM else "Warning"
