@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from sunfleet_api import names
 from sunfleet_operator.observed import User
+from sunfleet_operator.references import decoders_of, model_name
 from sunfleet_operator.types import (
     DECODER,
     MODEL,
@@ -26,27 +27,6 @@ from sunfleet_operator.types import (
 )  # fmt: skip
 
 _DECODER_FACTS = ("updateRevision", "currentRevision", "decoderDigest", "kvFingerprint")
-
-
-def decoder_of(model: Json) -> Key:
-    """The decoder that a SunModel refers to."""
-    ref = spec_of(model).get("decoderRef") or {}
-    return Key(DECODER, ref.get("namespace") or namespace_of(model), str(ref.get("name", "")))
-
-
-def model_name(model: Json) -> str:
-    return str(spec_of(model).get("modelName") or metadata(model)["name"])
-
-
-def routed_decoders(model: Json) -> frozenset[Key]:
-    """Decoders in ``status.traffic``."""
-    pairs = (str(entry.get("decoder", "")).partition("/") for entry in status_of(model).get("traffic") or ())
-    return frozenset(Key(DECODER, namespace, name) for namespace, _, name in pairs)
-
-
-def decoders_of(model: Json) -> frozenset[Key]:
-    """Every decoder that a SunModel refers to or routes to."""
-    return routed_decoders(model) | {decoder_of(model)}
 
 
 class Index:

@@ -8,9 +8,20 @@ from typing import Protocol
 
 from sunfleet_api import names
 from sunfleet_operator.build import labels
-from sunfleet_operator.index import Index, decoder_of, decoders_of
+from sunfleet_operator.index import Index
 from sunfleet_operator.observed import Children, ObservedDecoder, ObservedModel, User
-from sunfleet_operator.types import DECODER, MODEL, Json, Key, is_terminating, labels_of, metadata, status_of
+from sunfleet_operator.references import decoder_of, decoders_of
+from sunfleet_operator.types import (
+    DECODER,
+    MODEL,
+    Json,
+    Key,
+    controller_of,
+    is_terminating,
+    labels_of,
+    metadata,
+    status_of,
+)
 
 
 class Reader(Protocol):
@@ -79,7 +90,9 @@ async def _children(reader: Reader, key: Key, owner: Json) -> Children:
         reader.get("Service", key.namespace, labels.pool_name(key)),
         reader.get("PodDisruptionBudget", key.namespace, labels.pool_name(key)),
     )
+    everything = (*deployments, *jobs, *records, *(live for live in (service, budget) if live is not None))
     return Children(
+        predecessor=any(_of_predecessor(live, key, uid) for live in everything),
         deployments=_owned(deployments, uid),
         jobs=_owned(jobs, uid),
         records=_owned(records, uid),
@@ -91,13 +104,13 @@ async def _children(reader: Reader, key: Key, owner: Json) -> Children:
 
 def _owned(found: Sequence[Json], uid: str) -> tuple[Json, ...]:
     """Those that are going already do not count: deleting them again, or waiting for them, helps nobody."""
-    return tuple(item for item in found if controller_uid(item) == uid and not is_terminating(item))
+    return tuple(item for item in found if controller_of(item).get("uid") == uid and not is_terminating(item))
 
 
-def controller_uid(live: Json) -> str:
-    """UID of the controlling owner, empty when there is none."""
-    references = metadata(live).get("ownerReferences") or ()
-    return next((str(reference["uid"]) for reference in references if reference.get("controller")), "")
+def _of_predecessor(live: Json, key: Key, uid: str) -> bool:
+    """Controlled by another object of this kind and name, which is gone by now."""
+    owner = controller_of(live)
+    return (owner.get("kind"), owner.get("name")) == (key.kind, key.name) and owner.get("uid") != uid
 
 
 async def _users(reader: Reader, index: Index, key: Key, live: Json) -> tuple[User, ...]:
@@ -129,7 +142,7 @@ async def _contract(reader: Reader, decoder: Json | None) -> Json | None:
     meta = metadata(decoder)
     name = labels.child_name(Key(DECODER, meta["namespace"], meta["name"]), revision)
     found = await reader.get("ControllerRevision", meta["namespace"], name)
-    return found if found is not None and controller_uid(found) == meta["uid"] else None
+    return found if found is not None and controller_of(found).get("uid") == meta["uid"] else None
 
 
 async def _decode_deployments(reader: Reader, decoder: Json | None) -> tuple[Json, ...]:

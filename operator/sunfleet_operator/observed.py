@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sunfleet_api.conditions import ConditionType, Reason
 from sunfleet_operator.build.weights import Fetcher
-from sunfleet_operator.types import Json, Key, full_name, is_terminating, namespace_of, spec_of, status_of
+from sunfleet_operator.references import decoder_of, routed_decoders
+from sunfleet_operator.types import Json, Key, full_name, is_terminating, metadata, status_of
 
 
 @dataclass(frozen=True)
 class Children:
-    """Live objects in the owner's namespace that it controls (owner reference), and their pods."""
+    """Live objects in the owner's namespace that it controls (owner reference), and their pods.
+
+    ``service`` and ``budget`` are whatever stands under their names. ``predecessor``: children of an earlier owner of
+    this name are still there; the garbage collector is about to remove them.
+    """
 
     deployments: tuple[Json, ...] = ()
     jobs: tuple[Json, ...] = ()
@@ -19,6 +25,7 @@ class Children:
     records: tuple[Json, ...] = ()
     service: Json | None = None
     budget: Json | None = None
+    predecessor: bool = False
 
 
 @dataclass(frozen=True)
@@ -35,22 +42,32 @@ class User:
     """What a decoder knows of one SunModel of any namespace that refers to it or routes to it."""
 
     name: str  # namespace/name
-    refers: bool = True  # by decoderRef; else only by status.traffic
+    attached: bool = True  # refers to the decoder, and was not told that it may not
+    routes: bool = False  # by status.traffic
     terminating: bool = False
-    has_traffic: bool = False
     kv_digest: str = ""  # of the KV that its serving revision makes
 
     @classmethod
     def of(cls, decoder: Key, model: Json) -> User:
-        ref, status = spec_of(model).get("decoderRef") or {}, status_of(model)
-        target = (ref.get("namespace") or namespace_of(model), ref.get("name"))
         return cls(
             name=full_name(model),
-            refers=target == (decoder.namespace, decoder.name),
+            attached=decoder_of(model) == decoder and not _refused(model),
+            routes=decoder in routed_decoders(model),
             terminating=is_terminating(model),
-            has_traffic=bool(status.get("traffic")),
-            kv_digest=str((status.get("kvFingerprint") or {}).get("digest") or ""),
+            kv_digest=str((status_of(model).get("kvFingerprint") or {}).get("digest") or ""),
         )
+
+    @property
+    def holds(self) -> bool:
+        """Whether the decoder has to stay for it. Else any tenant could keep a decoder of others from being deleted."""
+        return (self.attached or self.routes) and not self.terminating
+
+
+def _refused(model: Json) -> bool:
+    """Whether the decoder's ``allowedModels`` refuses it, as its own status says of the present spec."""
+    refusal = (str(ConditionType.RESOLVED_REFS), str(Reason.NOT_ALLOWED_BY_DECODER), metadata(model).get("generation"))
+    conditions = status_of(model).get("conditions") or ()
+    return any((c.get("type"), c.get("reason"), c.get("observedGeneration")) == refusal for c in conditions)
 
 
 @dataclass(frozen=True)

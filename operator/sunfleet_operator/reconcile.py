@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from sunfleet_operator.observe import Reader, observe_decoder, observe_model
 from sunfleet_operator.observed import Defaults
 from sunfleet_operator.plan import decoder, model
 from sunfleet_operator.plan.actions import Plan
+from sunfleet_operator.plan.common import told_refusal
 from sunfleet_operator.types import DECODER, Json, Key
 
 logger = logging.getLogger(__name__)
@@ -57,14 +59,28 @@ class Reconciler:
         if plan.empty:
             return plan
         logger.info("%s: %s", key, summary(plan))
+        told = told_refusal(live)
+        if told and (plan.before or plan.after):
+            plan = await self._retried(key, plan, told)
         try:
             await apply.carry_out(self._store, live, plan, self._now())
         except TerminatingError:
             logger.info("%s: its namespace is being deleted, so nothing new can be made there", key)
+            return replace(plan, requeue_after=None)
         except RefusedError as error:
-            await self._tell(key, str(error))
+            await self._tell(key, f"the API server refused a child: {error}")
             raise
         return plan
+
+    async def _retried(self, key: Key, plan: Plan, told: str) -> Plan:
+        """``plan`` whose status goes on to tell of the refusal until its writes went through.
+
+        Else a refused write after the status would have it flap at every attempt; each change is a watch event, which
+        runs the key again at once, whatever its backoff.
+        """
+        same = await self.decide(key, refusal=told)
+        status = None if same is None else same[1].status
+        return replace(plan, status=status, events=(), requeue_after=0)
 
     async def _tell(self, key: Key, refusal: str) -> None:
         """Say in the status what the API server said; the writes themselves are tried again later."""

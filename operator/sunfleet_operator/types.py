@@ -79,6 +79,12 @@ def is_terminating(live: Json) -> bool:
     return bool(metadata(live).get("deletionTimestamp"))
 
 
+def controller_of(live: Json) -> Json:
+    """The owner reference of the controller, empty when there is none."""
+    references = metadata(live).get("ownerReferences") or ()
+    return next((reference for reference in references if reference.get("controller")), {})
+
+
 def revision_of(live: Json) -> str:
     """The revision label of a child, empty when it has none."""
     return labels_of(live).get(names.LABEL_REVISION, "")

@@ -33,12 +33,13 @@ def pool_name(owner: Key) -> str:
     return child_name(owner, role(owner.kind))
 
 
-def resolver_name(owner: Key, source: str) -> str:
-    return child_name(owner, f"resolve-{source}")
+def resolver_name(owner: Key, question: str) -> str:
+    return child_name(owner, f"resolve-{question}")
 
 
-def weights_record_name(owner: Key, source: str) -> str:
-    return child_name(owner, f"weights-{source}")
+def weights_record_name(owner: Key, uri: str) -> str:
+    """Of one URI. The kind counts: a decoder and a task may have one name and one checkpoint."""
+    return child_name(owner, f"weights-{revision_hash('weights', {'owner': owner.kind, 'uri': uri})}")
 
 
 def owned_by(owner: Key) -> dict[str, str]:
@@ -101,16 +102,10 @@ def child(api_version: str, kind: str, *, name: str, owner: Json, labels: Mappin
     }
 
 
-def pod_labels(owner: Key, revision: str, kv: KVFingerprint, **more: str) -> dict[str, str]:
+def pod_labels(owner: Key, revision: str, kv: KVFingerprint) -> dict[str, str]:
     """Labels of an engine pod; routers pair pods whose KV fingerprints are equal."""
     return {
         **child_labels(owner, role(owner.kind)),
         **revision_selector(owner, revision),
-        names.LABEL_KV_FINGERPRINT: kv_label(kv),
-        **more,
+        names.LABEL_KV_FINGERPRINT: kv.label,
     }
-
-
-def kv_label(kv: KVFingerprint) -> str:
-    """The first 32 hex digits of the digest: a label value holds at most 63 characters and no colon."""
-    return kv.label

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from pydantic import ValidationError
@@ -12,12 +13,16 @@ from sunfleet_api.digests import KVFingerprint
 from sunfleet_api.worker import WorkerSettings
 from sunfleet_operator.plan import status
 from sunfleet_operator.plan.actions import Plan
-from sunfleet_operator.plan.conditions import CHILD_REFUSED, Verdict
+from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.records import Engine
 from sunfleet_operator.types import Json, status_of
 
+# A Service or a PodDisruptionBudget is not watched, so somebody who makes room is noticed so late.
+TAKEN_SECONDS = 30
+_COLLECTED_SECONDS = 1
 
-def invalid(live: Json, error: ValidationError, now: datetime) -> Plan:
+
+def invalid(live: Json, error: ValidationError, now: datetime, more: Sequence[Verdict] = ()) -> Plan:
     """A spec that this operator cannot read, though the API server took it: a newer CRD, or none of our validation.
     Children stay."""
     first = error.errors()[0]
@@ -26,7 +31,23 @@ def invalid(live: Json, error: ValidationError, now: datetime) -> Plan:
     verdicts = [
         Verdict(ConditionType.ACCEPTED, "False", Reason.INVALID_SPEC, message),
         Verdict(ConditionType.READY, "False", Reason.INVALID_SPEC, f"Accepted: {message}"),
+        *more,
     ]
+    return _only_conditions(live, verdicts, now)
+
+
+def waiting(live: Json, now: datetime) -> Plan:
+    """An owner that was deleted and made again at once: the children of the first one bear the names of its own."""
+    message = "children of an earlier object of this name are still there: waits for the garbage collector"
+    verdicts = [
+        Verdict(ConditionType.PROGRESSING, "Unknown", Reason.PENDING, message),
+        Verdict(ConditionType.READY, "False", Reason.PENDING, f"Progressing: {message}"),
+    ]
+    return replace(_only_conditions(live, verdicts, now), requeue_after=_COLLECTED_SECONDS)
+
+
+def _only_conditions(live: Json, verdicts: Sequence[Verdict], now: datetime) -> Plan:
+    """Says something and changes nothing else."""
     kept = {key: value for key, value in status_of(live).items() if key not in {"conditions", "observedGeneration"}}
     return Plan(status=status.write(live, kept, verdicts, now), events=status.events(live, verdicts))
 
@@ -40,12 +61,18 @@ def ignored(fields: Sequence[str]) -> list[Verdict]:
 
 
 def refused(verdicts: Sequence[Verdict], refusal: str) -> list[Verdict]:
-    """``verdicts`` when the API server refused a child: nothing goes on before somebody changes something."""
+    """``verdicts`` when a child could not be made: nothing goes on before somebody changes something."""
     if not refusal:
         return list(verdicts)
-    message = f"the API server refused a child: {refusal}"
     others = [verdict for verdict in verdicts if verdict.type != ConditionType.PROGRESSING]
-    return [*others, Verdict(ConditionType.PROGRESSING, "False", CHILD_REFUSED, message)]
+    return [*others, Verdict(ConditionType.PROGRESSING, "False", Reason.CHILD_REFUSED, refusal)]
+
+
+def told_refusal(live: Json) -> str:
+    """The refusal that the status tells of now, empty when there is none."""
+    told = (str(ConditionType.PROGRESSING), str(Reason.CHILD_REFUSED))
+    conditions = status_of(live).get("conditions") or ()
+    return next((str(c.get("message")) for c in conditions if (c.get("type"), c.get("reason")) == told), "")
 
 
 def paused(*, spec_paused: bool) -> list[Verdict]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pydantic import ValidationError
@@ -22,7 +22,7 @@ from sunfleet_operator.build.weights import model_weights
 from sunfleet_operator.observed import Defaults, ObservedDecoder
 from sunfleet_operator.plan import conditions, deletion, pods, revisions, status, weights
 from sunfleet_operator.plan.actions import Plan
-from sunfleet_operator.plan.common import ignored, invalid, paused, refused, worker_settings
+from sunfleet_operator.plan.common import TAKEN_SECONDS, ignored, invalid, paused, refused, waiting, worker_settings
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.plan.revisions import Fleet, Rolled
 from sunfleet_operator.records import DecoderRevision, Engine
@@ -44,15 +44,18 @@ def plan(observed: ObservedDecoder, defaults: Defaults, now: datetime, *, refusa
 
     ``refusal`` is what the API server said when this plan was tried a moment ago.
     """
-    try:
-        decoder = SharedDecoder.parse(observed.live)
-    except ValidationError as error:
-        return invalid(observed.live, error, now)
     fate = deletion.decide(observed)
     if fate.release:
         return Plan(finalizer=fate.finalizer)
+    if observed.children.predecessor:
+        return replace(waiting(observed.live, now), finalizer=fate.finalizer)
+    try:
+        decoder = SharedDecoder.parse(observed.live)
+    except ValidationError as error:
+        return replace(invalid(observed.live, error, now, fate.verdicts), finalizer=fate.finalizer)
     outcome = _decide(observed, decoder, defaults, now)
-    verdicts = refused([*_verdicts(observed, decoder, outcome), *fate.verdicts], refusal)
+    taken = revisions.taken(observed.live, observed.key, observed.children)
+    verdicts = refused([*_verdicts(observed, decoder, outcome), *fate.verdicts], refusal or taken)
     zero = decoder.spec.replicas == 0
     verdicts.append(conditions.ready(verdicts, DECODER_ROLL_UP, zero=zero))
     rolled = outcome.rolled
@@ -64,7 +67,7 @@ def plan(observed: ObservedDecoder, defaults: Defaults, now: datetime, *, refusa
         after=() if held or rolled is None else rolled.after,
         finalizer=fate.finalizer,
         events=status.events(observed.live, verdicts),
-        requeue_after=outcome.resolution.requeue_after,
+        requeue_after=TAKEN_SECONDS if taken else outcome.resolution.requeue_after,
     )
 
 
@@ -171,9 +174,9 @@ def _engine(observed: ObservedDecoder, decoder: SharedDecoder, report: ResolverR
 
 
 def _unmoved(observed: ObservedDecoder, target: DecoderRevision) -> list[str]:
-    """Tasks (namespace/name) that have traffic and still make KV of another format than the target reads."""
+    """Tasks (namespace/name) that route here and still make KV of another format than the target reads."""
     digest = target.kv_fingerprint.digest
-    return [user.name for user in observed.users if user.has_traffic and user.kv_digest != digest]
+    return [user.name for user in observed.users if user.routes and user.kv_digest != digest]
 
 
 def _verdicts(observed: ObservedDecoder, decoder: SharedDecoder, outcome: _Outcome) -> list[Verdict]:
@@ -239,7 +242,7 @@ def _fields(observed: ObservedDecoder, outcome: _Outcome) -> dict[str, object]:
         kv_fingerprint=target.kv_fingerprint if target else KVFingerprint(),
         update_revision=target.revision if target else "",
         current_revision=revisions.current(fleet, outcome.rolled) if fleet and outcome.rolled else _current(observed),
-        attached_models=sum(user.refers for user in observed.users),
+        attached_models=sum(user.attached for user in observed.users),
         draining_replicas=revisions.draining(observed.children),
     ).to_wire()
     for computed in ("conditions", "observedGeneration"):

@@ -25,9 +25,10 @@ class Fate:
 
 
 def decide(observed: ObservedDecoder) -> Fate:
-    """In use means: a SunModel of any namespace, itself not being deleted, refers to it or routes to it."""
+    """In use means: a SunModel of any namespace that may attach, itself not being deleted, refers to it or routes to
+    it."""
     has = names.FINALIZER in (metadata(observed.live).get("finalizers") or ())
-    users = [user.name for user in observed.users if not user.terminating]
+    users = [user.name for user in observed.users if user.holds]
     if not is_terminating(observed.live):
         wanted = bool(users)
         return Fate(release=False, finalizer=None if wanted == has else wanted)
@@ -35,7 +36,7 @@ def decide(observed: ObservedDecoder) -> Fate:
     if not users or forced or observed.namespace_terminating:
         return Fate(release=True, finalizer=False if has else None)
     message = (
-        f"{len(users)} SunModels use this decoder: {listed(users)}. Delete them or give them another decoderRef; "
+        f"in use by {listed(users)}: delete these SunModels or give them another decoderRef; "
         f"or, to let them fail, set the annotation {names.ANNOTATION_FORCE_DELETE}=true"
     )
     blocked = Verdict(ConditionType.DELETION_BLOCKED, "True", Reason.IN_USE, message)

@@ -23,7 +23,7 @@ from sunfleet_operator.build.weights import Weights, adapter_weights, model_weig
 from sunfleet_operator.observed import Defaults, ObservedModel
 from sunfleet_operator.plan import conditions, pods, revisions, status, task, traffic, weights
 from sunfleet_operator.plan.actions import Delete, Plan, Write
-from sunfleet_operator.plan.common import ignored, invalid, paused, refused, worker_settings
+from sunfleet_operator.plan.common import TAKEN_SECONDS, ignored, invalid, paused, refused, waiting, worker_settings
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.plan.revisions import Fleet, Rolled
 from sunfleet_operator.records import DecoderRevision, ModelRevision
@@ -47,13 +47,16 @@ def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal:
     work."""
     if is_terminating(observed.live):
         return Plan()
+    if observed.children.predecessor:
+        return waiting(observed.live, now)
     try:
         model = SunModel.parse(observed.live)
     except ValidationError as error:
         return invalid(observed.live, error, now)
     outcome = _decide(observed, model, defaults, now)
     verdicts = [*outcome.verdicts, *ignored(inactive_fields(model.spec)), *paused(spec_paused=model.spec.paused)]
-    verdicts = refused(verdicts, refusal)
+    taken = revisions.taken(observed.live, observed.key, observed.children)
+    verdicts = refused(verdicts, refusal or taken)
     verdicts.append(conditions.ready(verdicts, MODEL_ROLL_UP, zero=model.spec.replicas == 0))
     before, after = _writes(observed, outcome)
     held = model.spec.paused
@@ -62,7 +65,7 @@ def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal:
         status=status.write(observed.live, _fields(observed, model, outcome), verdicts, now),
         after=() if held else after,
         events=status.events(observed.live, verdicts),
-        requeue_after=outcome.resolution.requeue_after,
+        requeue_after=TAKEN_SECONDS if taken else outcome.resolution.requeue_after,
     )
 
 
@@ -199,8 +202,8 @@ def _too_early(observed: ObservedModel, target: ModelRevision, serving: ModelRev
         return False
     readable = decode_formats(observed)
     elsewhere = serving.decoder != target.decoder
-    still_serves = elsewhere or labels.kv_label(serving.kv_fingerprint) in readable
-    return still_serves and labels.kv_label(target.kv_fingerprint) not in readable
+    still_serves = elsewhere or serving.kv_fingerprint.label in readable
+    return still_serves and target.kv_fingerprint.label not in readable
 
 
 def _usable(observed: ObservedModel, known: list[ModelRevision], here: str) -> Mapping[str, int]:
@@ -214,7 +217,7 @@ def _usable(observed: ObservedModel, known: list[ModelRevision], here: str) -> M
     usable: dict[str, int] = {}
     for live in observed.children.deployments:
         record = by_revision.get(revision_of(live))
-        if record is not None and (record.decoder != here or labels.kv_label(record.kv_fingerprint) in readable):
+        if record is not None and (record.decoder != here or record.kv_fingerprint.label in readable):
             usable[record.revision] = revisions.available(live)
     return usable
 
@@ -254,7 +257,7 @@ def _decoder_ready(observed: ObservedModel, contract: DecoderRevision | None, fl
         and wanted.decoder == full_name(observed.decoder)
     )
     kv = wanted.kv_fingerprint if wanted is not None and here else contract.kv_fingerprint
-    if labels.kv_label(kv) in decode_formats(observed):
+    if kv.label in decode_formats(observed):
         return Verdict(type_, "True", Reason.MINIMUM_REPLICAS_AVAILABLE, "")
     return Verdict(
         type_, "False", Reason.DECODER_NOT_READY, f"no decode pod of revision {contract.revision} is available"
@@ -283,6 +286,7 @@ def _fields(observed: ObservedModel, model: SunModel, outcome: _Outcome) -> dict
     known = list(outcome.known)
     current = revisions.current(fleet, rolled) if fleet and rolled else _current(observed, known)
     made = SunModelStatus(
+        model_name=model.model_name,
         selector=labels.selector_text(labels.pool_selector(observed.key)),
         current_revision=current,
         update_revision=fleet.target.revision if fleet else "",

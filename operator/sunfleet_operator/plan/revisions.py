@@ -21,7 +21,19 @@ from sunfleet_operator.plan.actions import Apply, Delete, Scale, Write
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.plan.weights import next_number
 from sunfleet_operator.records import DecoderRevision, ModelRevision, WeightsRecord
-from sunfleet_operator.types import Json, Key, Manifest, Ref, is_terminating, labels_of, revision_of, spec_of, status_of
+from sunfleet_operator.types import (
+    Json,
+    Key,
+    Manifest,
+    Ref,
+    controller_of,
+    full_name,
+    is_terminating,
+    labels_of,
+    revision_of,
+    spec_of,
+    status_of,
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +51,7 @@ class Fleet:
         return next((d for d in self.children.deployments if revision_of(d) == revision), None)
 
     def pods(self, revision: str) -> list[Json]:
-        return [pod for pod in self.children.pods if is_engine(pod) and revision_of(pod) == revision]
+        return [pod for pod in self.children.pods if runs_engine(pod) and revision_of(pod) == revision]
 
     def side(self, revision: str) -> rollout.Side:
         live = self.deployment(revision)
@@ -50,12 +62,17 @@ class Fleet:
         """Every live revision but the target: half-finished ones first, the current one goes last."""
         found = {revision_of(d) for d in self.children.deployments} - {self.target.revision}
         # Pods of a Deployment that is gone already may still hold GPUs.
-        found |= {revision_of(p) for p in self.children.pods if is_engine(p)} - {self.target.revision}
+        found |= {revision_of(p) for p in self.children.pods if runs_engine(p)} - {self.target.revision}
         return [self.side(revision) for revision in sorted(found, key=lambda r: (r == self.current, r))]
 
 
 def is_engine(pod: Json) -> bool:
     return labels_of(pod).get(names.LABEL_ROLE) in {names.ROLE_DECODE, names.ROLE_PREFILL}
+
+
+def runs_engine(pod: Json) -> bool:
+    """An engine pod that may hold a GPU. One that was evicted lies around for long, but holds none."""
+    return is_engine(pod) and status_of(pod).get("phase") not in {"Succeeded", "Failed"}
 
 
 def available(live: Json) -> int:
@@ -145,8 +162,25 @@ def changed(manifest: Manifest, live: Json | None) -> list[Write]:
 
 
 def pool_writes(owner: Json, key: Key, children: Children) -> list[Write]:
-    """Service and PodDisruptionBudget, when they are missing or differ."""
-    return [*changed(service(owner, key), children.service), *changed(disruption_budget(owner, key), children.budget)]
+    """Service and PodDisruptionBudget, when they are missing or differ; nothing of somebody else is overwritten."""
+    wanted = ((service(owner, key), children.service), (disruption_budget(owner, key), children.budget))
+    return [write for made, live in wanted if not _strange(owner, key, live) for write in changed(made, live)]
+
+
+def taken(owner: Json, key: Key, children: Children) -> str:
+    """What stands under a name that a child should have, and how to mend it; empty when nothing does."""
+    named = (("Service", children.service), ("PodDisruptionBudget", children.budget))
+    found = [f"{kind} {full_name(live)}" for kind, live in named if live is not None and _strange(owner, key, live)]
+    if not found:
+        return ""
+    return f"{' and '.join(found)} exists and is not the operator's: delete or rename it, or name this object otherwise"
+
+
+def _strange(owner: Json, key: Key, live: Json | None) -> bool:
+    """Neither controlled by the owner nor with our labels (a child that was orphaned is taken back)."""
+    if live is None or controller_of(live).get("uid") == owner["metadata"]["uid"]:
+        return False
+    return not labels.owned_by(key).items() <= labels_of(live).items()
 
 
 def _trim(fleet: Fleet, limit: int, uri: str) -> list[Write]:
@@ -206,7 +240,7 @@ def counts(fleet: Fleet) -> dict[str, Any]:
 
 def draining(children: Children) -> int:
     """Engine pods that finish their streams."""
-    return sum(1 for pod in children.pods if is_engine(pod) and is_terminating(pod))
+    return sum(1 for pod in children.pods if runs_engine(pod) and is_terminating(pod))
 
 
 def current(fleet: Fleet, rolled: Rolled) -> str:

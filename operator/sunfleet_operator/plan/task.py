@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from sunfleet_api.checkpoint import ADAPTER
 from sunfleet_api.conditions import ConditionType, Reason
 from sunfleet_api.fingerprint import compare
@@ -73,7 +75,11 @@ def _resolved_refs(observed: ObservedModel, model: SunModel) -> Verdict:
     namespace, name = model.spec.decoder_ref.resolve(observed.key.namespace)
     if observed.decoder is None:
         return Verdict(type_, "False", Reason.DECODER_NOT_FOUND, f"there is no SharedDecoder {namespace}/{name} (yet)")
-    decoder = SharedDecoder.parse(observed.decoder)
+    try:
+        decoder = SharedDecoder.parse(observed.decoder)
+    except ValidationError:
+        message = f"the spec of SharedDecoder {namespace}/{name} cannot be read: its condition Accepted says why"
+        return Verdict(type_, "False", Reason.INVALID_SPEC, message)
     if not decoder.spec.allowed_models.allows(
         own_namespace=namespace, namespace=observed.key.namespace, namespace_labels=dict(observed.namespace_labels)
     ):

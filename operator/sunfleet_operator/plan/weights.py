@@ -49,11 +49,10 @@ class Question:
     fetcher: Fetcher
     pod: Mapping[str, Any]
 
-    @property
-    def id(self) -> str:
+    def id(self, owner: Key) -> str:
         """Part of the Job's name: a Job cannot be changed, so another way of asking is another Job."""
         how = [self.weights.uri, self.weights.secret, self.weights.path, self.fetcher.image, self.fetcher.hf_endpoint]
-        return revision_hash("resolver", {"how": how, "pod": self.pod})
+        return revision_hash("resolver", {"owner": owner.kind, "how": how, "pod": self.pod})
 
 
 def inherited(template_spec: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -77,10 +76,11 @@ def resolve(
         return _failed(Reason.UNSUPPORTED_SCHEME, f"{source.uri}: {scheme}:// is not supported yet; use {supported}")
     if paused:
         return _failed(Reason.PAUSED, f"{source.uri} is not resolved while spec.paused is true")
-    job = next((job for job in children.jobs if revision_of(job) == question.id), None)
+    asked = question.id(key)
+    job = next((job for job in children.jobs if revision_of(job) == asked), None)
     stale = tuple(Delete(Ref.of("Job", other)) for other in children.jobs if other is not job)
     if job is None:
-        start = Apply(resolver_job(owner, key, question.id, question.weights, question.fetcher, question.pod))
+        start = Apply(resolver_job(owner, key, asked, question.weights, question.fetcher, question.pod))
         return Resolution(None, _resolving(source, "resolver Job created"), (*stale, start))
     outcome = _outcome(owner, key, children, source, job, now)
     return replace(outcome, writes=(*stale, *outcome.writes))
@@ -89,7 +89,7 @@ def resolve(
 def _outcome(owner: Json, key: Key, children: Children, source: WeightsSource, job: Json, now: datetime) -> Resolution:
     found = _report(_pods_of(job, children.pods))
     if isinstance(found, ResolverReport) and found.digest:
-        name = labels.weights_record_name(key, revision_hash("weights", {"uri": source.uri}))
+        name = labels.weights_record_name(key, source.uri)
         written = record(
             owner, key, name, WeightsRecord(uri=source.uri, report=found).data(), number=next_number(children)
         )

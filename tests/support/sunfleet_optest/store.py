@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from sunfleet_api import names
-from sunfleet_operator.cluster import ConflictError, NotFoundError
+from sunfleet_operator.cluster import ConflictError, NotFoundError, RefusedError
 from sunfleet_operator.types import Json, Ref
 
 Document = dict[str, Any]
@@ -104,6 +104,7 @@ class Store:
             raise ConflictError(f"apply {place}", 409, "uid")
         if live is None:
             live = self.objects[place] = self._new(manifest)
+        _one_controller(live, manifest)
         before = copy.deepcopy(live.get("spec"))
         if subresource == "status":
             live["status"] = _keep_replaced(live.get("status") or {}, manifest["status"])
@@ -172,6 +173,14 @@ class Store:
             if not owners:
                 live["spec"]["replicas"] = 1
         live["metadata"]["managedFields"] = list(owners.values())
+
+
+def _one_controller(live: Document, manifest: Mapping[str, Any]) -> None:
+    """Owner references merge by UID, and at most one of them may be the controller's."""
+    known = live["metadata"].get("ownerReferences") or ()
+    given = manifest["metadata"].get("ownerReferences") or ()
+    if len({reference["uid"] for reference in (*known, *given) if reference.get("controller")}) > 1:
+        raise RefusedError(f"apply {manifest['kind']}", 422, "Only one reference can have Controller set to true")
 
 
 def _merge(live: Document, manifest: Mapping[str, Any]) -> None:

@@ -47,7 +47,7 @@ def test_a_task_that_turns_to_another_decoder_concerns_both(index: Index) -> Non
 def test_a_decoder_stays_in_use_while_traffic_goes_to_it(index: Index) -> None:
     routed = _live(model("maths", decoderRef={"name": "other"}), traffic=[{"decoder": "team/base"}])
     index.model_changed(routed, gone=False)
-    assert [(user.name, user.refers) for user in index.users(BASE)] == [("team/code", True), ("team/maths", False)]
+    assert [(user.name, user.attached) for user in index.users(BASE)] == [("team/code", True), ("team/maths", False)]
 
 
 def test_a_task_that_goes_concerns_its_decoder_and_whoever_waits_for_its_name() -> None:

@@ -321,3 +321,25 @@ async def test_what_keeps_a_pod_from_running_stands_in_the_condition(world: Worl
     await world.settle()
     assert _ready(world) == ("False", "ImagePullFailed")
     assert "worker:1" in world.condition("SunModel", "maths", "PrefillReady")["message"]
+
+
+async def test_an_evicted_pod_holds_no_place(world: World) -> None:
+    rollout = {"maxSurge": 0, "maxUnavailable": 1}
+    await _fleet(world, model(rollout=rollout))
+    (old,) = world.deployments("maths")
+    labels = {names.LABEL_MODEL: "maths", names.LABEL_ROLE: "prefill", names.LABEL_REVISION: old}
+    # It lies around until somebody deletes it, or the pod garbage collector does at 12,500 of them.
+    world.store.objects["Pod", "team", "p"] = {
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "team", "labels": labels},
+        "status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."},
+    }
+    world.store.put(model(uri="pvc://models/adapters/maths2", rollout=rollout))
+    await world.settle()
+    assert _ready(world) == ("True", "Ready")
+
+
+async def test_the_effective_model_name_stands_in_the_status(world: World) -> None:
+    await _fleet(world, model("maths"), model("code", modelName="acme/code"))
+    assert world.status("SunModel", "maths")["modelName"] == "maths"
+    assert world.status("SunModel", "code")["modelName"] == "acme/code"

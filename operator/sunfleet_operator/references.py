@@ -1,0 +1,27 @@
+"""What one SunModel says of others: its decoder by reference, its decoders by traffic, its model name. Pure."""
+
+from __future__ import annotations
+
+from sunfleet_operator.types import DECODER, Json, Key, name_of, namespace_of, spec_of, status_of
+
+
+def decoder_of(model: Json) -> Key:
+    """The decoder that a SunModel refers to."""
+    ref = spec_of(model).get("decoderRef") or {}
+    return Key(DECODER, ref.get("namespace") or namespace_of(model), str(ref.get("name", "")))
+
+
+def model_name(model: Json) -> str:
+    """The OpenAI model name in effect."""
+    return str(spec_of(model).get("modelName") or name_of(model))
+
+
+def routed_decoders(model: Json) -> frozenset[Key]:
+    """Decoders in ``status.traffic``."""
+    pairs = (str(entry.get("decoder", "")).partition("/") for entry in status_of(model).get("traffic") or ())
+    return frozenset(Key(DECODER, namespace, name) for namespace, _, name in pairs)
+
+
+def decoders_of(model: Json) -> frozenset[Key]:
+    """Every decoder that a SunModel refers to or routes to."""
+    return routed_decoders(model) | {decoder_of(model)}
