@@ -56,15 +56,18 @@ class SunSchedulerMixin(Scheduler):
         if not self._decodes or request.abort_immediately or request.request_id in self.requests:
             super().add_request(request)
             return
-        isolate_generated_blocks(request, self.hash_block_size)
-        seed = plant_seed(request)
-        incomplete = missing_fields(request.kv_transfer_params)
-        super().add_request(request)
-        if incomplete:
+        if missing_fields(request.kv_transfer_params):
+            # The connector would address the prefill pod with what it has, and the engine would die of what it lacks.
+            request.kv_transfer_params = None
+            super().add_request(request)
             self._end(request, errors.GUARD)
-        elif (status := finished_by_seed(request, self.max_model_len)) is not None:
+            return
+        isolate_generated_blocks(request, self.hash_block_size)
+        plant_seed(request)
+        super().add_request(request)
+        if (status := finished_by_seed(request, self.max_model_len)) is not None:
             self._finish_on_arrival(request, status)
-        elif seed:
+        else:
             self._unreported[request.request_id] = request
 
     def _finish_on_arrival(self, request: Request, status: RequestStatus) -> None:
