@@ -56,21 +56,24 @@ def secret(name: str, hub_namespace: str, **more: str) -> Json:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data}
 
 
-def decoder(image: str, *, name: str = DECODER, uri: str = "hf://acme/base", replicas: int = 1) -> Json:
+def decoder(
+    image: str, *, name: str = DECODER, uri: str = "hf://acme/base", replicas: int = 1, drain_seconds: int = 30
+) -> Json:
     """A SharedDecoder whose engines are fakes."""
     spec: Json = {
         "model": {"uri": uri, "credentialsSecretRef": {"name": "hub"}},
         "engine": {"image": image, "dtype": "float32", "blockSize": 16, "maxModelLen": MAX_MODEL_LEN},
         "replicas": replicas,
-        "rollout": {"drainTimeoutSeconds": 30},
+        "rollout": {"drainTimeoutSeconds": drain_seconds},
         "template": _template(),
     }
     return {"apiVersion": API, "kind": "SharedDecoder", "metadata": {"name": name}, "spec": spec}
 
 
 def sun_model(
-    name: str, uri: str, *, model_name: str, decoder: str = DECODER, replicas: int = 1, credentials: str = "hub"
-) -> Json:
+    name: str, uri: str, *, model_name: str, decoder: str = DECODER, replicas: int = 1, credentials: str = "hub",
+    drain_seconds: int = 30,
+) -> Json:  # fmt: skip
     """A SunModel; a URI that ends in ``-lora`` (before its revision) is an adapter."""
     source = {"uri": uri, "credentialsSecretRef": {"name": credentials}}
     spec: Json = {
@@ -78,7 +81,7 @@ def sun_model(
         "decoderRef": {"name": decoder},
         "prefill": {"adapter" if uri.partition("@")[0].endswith("-lora") else "weights": source},
         "replicas": replicas,
-        "rollout": {"drainTimeoutSeconds": 30},
+        "rollout": {"drainTimeoutSeconds": drain_seconds},
         "template": _template(),
     }
     return {"apiVersion": API, "kind": "SunModel", "metadata": {"name": name}, "spec": spec}
