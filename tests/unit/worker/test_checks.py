@@ -10,7 +10,7 @@ from tests.unit.worker.test_handover import complete, rows
 
 from sunfleet_api import wire
 from sunfleet_worker.errors import RefusedError
-from sunfleet_worker.frontend.checks import check_decode_request, check_prefill_request, client_max_tokens
+from sunfleet_worker.frontend.checks import check_decode_request, check_fits, check_prefill_request
 from sunfleet_worker.handover import KEY_OUTPUT_LOGPROBS
 
 PLAIN: dict[str, Any] = {
@@ -113,6 +113,13 @@ def test_min_tokens_is_cut_to_the_prefills_one_token(given: int | None, kept: in
     assert request.min_tokens == kept
 
 
-def test_the_clients_max_tokens_is_found() -> None:
-    assert client_max_tokens(prefill()) == 8
-    assert client_max_tokens(prefill(kv_transfer_params=wire.prefill_params(None))) is None
+@pytest.mark.parametrize(("prompt", "max_tokens"), [(90, 10), (99, 1), (99, None)])
+def test_what_just_fits_passes(prompt: int, max_tokens: int | None) -> None:
+    check_fits(prompt, prefill(kv_transfer_params=wire.prefill_params(max_tokens)), 100)
+
+
+@pytest.mark.parametrize(("prompt", "max_tokens"), [(91, 10), (100, 1), (100, None), (1, 100)])
+def test_what_does_not_fit_is_refused_with_the_numbers(prompt: int, max_tokens: int | None) -> None:
+    with pytest.raises(RefusedError, match=f"length is 100 tokens.*{prompt} input tokens") as refusal:
+        check_fits(prompt, prefill(kv_transfer_params=wire.prefill_params(max_tokens)), 100)
+    assert refusal.value.code == "context_length_exceeded"

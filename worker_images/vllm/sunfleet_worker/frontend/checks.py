@@ -107,7 +107,21 @@ def _max_tokens(request: Any) -> int | None:
     return limit
 
 
-def client_max_tokens(request: Any) -> int | None:
-    """The client's own ``max_tokens`` on a prefill leg, ``None`` when it gave none."""
+def check_fits(prompt: int, request: Any, max_model_len: int) -> None:
+    """Refuse on a prefill leg what could not be finished: the engine itself would cut the answer short.
+
+    Args:
+        prompt: the prompt's length in tokens.
+        request: carries the client's own ``max_tokens``; without one an answer needs room for one token.
+        max_model_len: longest prompt plus answer, in tokens.
+    """
     limit = (request.kv_transfer_params or {}).get(wire.KEY_MAX_TOKENS)
-    return limit if isinstance(limit, int) and limit > 0 else None
+    answer = limit if isinstance(limit, int) else 1
+    if prompt + answer > max_model_len:
+        raise RefusedError(
+            f"This model's maximum context length is {max_model_len} tokens. However, you requested {answer} output "
+            f"tokens and your prompt contains {prompt} input tokens, {prompt + answer} in total. "
+            "Please reduce the length of the prompt or max_tokens.",
+            code=TOO_LONG,
+            param="max_tokens" if limit else "prompt",
+        )

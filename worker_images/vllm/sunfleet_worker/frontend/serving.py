@@ -11,22 +11,25 @@ from typing import Any
 
 from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
 from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
+from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import VLLMValidationError
 
 from sunfleet_api import names, wire
 from sunfleet_worker.errors import RefusedError
-from sunfleet_worker.frontend.checks import TOO_LONG, check_decode_request, check_prefill_request, client_max_tokens
+from sunfleet_worker.frontend.checks import TOO_LONG, check_decode_request, check_fits, check_prefill_request
 from sunfleet_worker.frontend.streams import Watch, begun, ending_honestly
 from sunfleet_worker.handover import missing_fields, response_model
 
-# Names of request fields with which the engine reports a prompt that does not fit.
-_LENGTH_PARAMETERS = frozenset({"input_tokens", "max_tokens", "max_completion_tokens", "input_text"})
+# Names under which the engine reports a prompt that does not fit.
+_PROMPT_TOO_LONG = frozenset({"input_tokens", "input_text"})
 
 
 class _HandoverRules:
-    """What both kinds of request share. ``role`` is set by :func:`serving_for`."""
+    """What both kinds of request share. ``role`` is set by :func:`serving_for`, the rest is the stock server's."""
 
     role: str
+    model_config: Any
+    _extract_prompt_len: Callable[[Any], int]
 
     def _check(self, request: Any) -> None:
         if self.role == names.ROLE_DECODE:
@@ -38,20 +41,19 @@ class _HandoverRules:
         result = await answer
         return await begun(result) if isinstance(result, AsyncGenerator) else result
 
-    async def _rendered(self, render: Callable[[Any], Awaitable[Any]], request: Any) -> Any:
-        """Render with the client's own ``max_tokens``: a prefill refuses what the decode leg could not finish."""
-        limit = client_max_tokens(request) if self.role == names.ROLE_PREFILL else None
-        given = request.max_tokens
+    async def _rendered(self, rendering: Awaitable[Any], request: Any) -> Any:
+        """What the engine rendered; on a prefill pod only if the decode leg could finish what the client asked for."""
         try:
-            if limit is not None:
-                request.max_tokens = limit
-            return await render(request)
+            rendered = await rendering
         except VLLMValidationError as error:
-            if error.parameter in _LENGTH_PARAMETERS:
+            if error.parameter in _PROMPT_TOO_LONG:
                 raise RefusedError(error.args[0], code=TOO_LONG, param=error.parameter) from error
             raise
-        finally:
-            request.max_tokens = given
+        if self.role == names.ROLE_PREFILL and not isinstance(rendered, ErrorResponse):
+            # A chat is rendered to its conversation and the engine's inputs, a completion to the latter.
+            for engine_input in rendered[1] if isinstance(rendered, tuple) else rendered:
+                check_fits(self._extract_prompt_len(engine_input), request, self.model_config.max_model_len)
+        return rendered
 
 
 class SunChat(_HandoverRules, OpenAIServingChat):
@@ -66,7 +68,7 @@ class SunChat(_HandoverRules, OpenAIServingChat):
         return await super()._create_chat_completion(request, raw_request)
 
     async def render_chat_request(self, request: Any) -> Any:
-        return await self._rendered(super().render_chat_request, request)
+        return await self._rendered(super().render_chat_request(request), request)
 
     async def chat_completion_full_generator(
         self,
@@ -114,7 +116,7 @@ class SunCompletion(_HandoverRules, OpenAIServingCompletion):
         return await super()._create_completion(request, raw_request)
 
     async def render_completion_request(self, request: Any) -> Any:
-        return await self._rendered(super().render_completion_request, request)
+        return await self._rendered(super().render_completion_request(request), request)
 
     def request_output_to_completion_response(
         self,
