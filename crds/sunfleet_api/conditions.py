@@ -119,6 +119,7 @@ class Reason(StrEnum):
     CRASH_LOOP = "CrashLoop"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     UNSCHEDULABLE = "Unschedulable"
+    EVICTED = "Evicted"
     # Something to say
     NOT_YET_SUPPORTED = "NotYetSupported"
     IN_USE = "InUse"

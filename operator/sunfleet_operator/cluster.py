@@ -184,7 +184,18 @@ class Cluster:
         metrics.REQUESTS.labels(method, str(answer.status)).inc()
         if answer.status >= 300:
             raise _error(what, answer.status, data)
-        return dict(json.loads(data))
+        return _document(what, data)
+
+
+def _document(what: str, data: bytes) -> Json:
+    """The object in an answer; a proxy in between may send something else with a good status."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise UnavailableError(what, 0, f"the answer is no JSON object: {data[:200]!r}")
+    return found
 
 
 def _error(what: str, code: int, data: bytes) -> ClusterError:

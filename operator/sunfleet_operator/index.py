@@ -40,6 +40,7 @@ class Index:
         self._facts: dict[Key, object] = {}  # what others depend on, per object
         self._serving: dict[tuple[str, str], bool] = {}  # decode Deployments (namespace, name)
         self._ready: dict[Key, str] = {}
+        self._news: dict[Key, Json | None] | None = None  # from `listing` to `rebuild`; a value of None is gone
 
     def users(self, decoder: Key) -> tuple[User, ...]:
         """SunModels that referred or routed to a decoder when last seen."""
@@ -56,6 +57,7 @@ class Index:
     def model_changed(self, live: Json, *, gone: bool) -> frozenset[Key]:
         """Take in a SunModel; the other keys that this concerns: its decoders, old and new, and its rivals."""
         key = key_of(MODEL, live)
+        self._note_news(key, live, gone=gone)
         self._note_ready(key, live, gone=gone)
         before, name = self._decoders.get(key, frozenset()), self._names.get(key)
         after = frozenset() if gone else decoders_of(live)
@@ -78,6 +80,7 @@ class Index:
     def decoder_changed(self, live: Json, *, gone: bool) -> frozenset[Key]:
         """Take in a SharedDecoder; its SunModels if anything changed that they depend on."""
         key = key_of(DECODER, live)
+        self._note_news(key, live, gone=gone)
         self._note_ready(key, live, gone=gone)
         facts = None if gone else _decoder_facts(live)
         if self._facts.get(key) == facts:
@@ -103,6 +106,10 @@ class Index:
         """How many objects of a kind have this status ("True", "False", "Unknown") of ``Ready``."""
         return sum(1 for key, found in self._ready.items() if key.kind == kind and found == status)
 
+    def _note_news(self, key: Key, live: Json, *, gone: bool) -> None:
+        if self._news is not None:
+            self._news[key] = None if gone else live
+
     def _note_ready(self, key: Key, live: Json, *, gone: bool) -> None:
         if gone:
             self._ready.pop(key, None)
@@ -110,8 +117,13 @@ class Index:
         conditions = status_of(live).get("conditions") or ()
         self._ready[key] = next((str(c.get("status")) for c in conditions if c.get("type") == "Ready"), "Unknown")
 
+    def listing(self) -> None:
+        """Lists for :meth:`rebuild` are about to be read; what the watch says from now on is newer than they are."""
+        self._news = {}
+
     def rebuild(self, models: Iterable[Json], decoders: Iterable[Json]) -> None:
         """Start over from complete lists: what is not in them is gone."""
+        news, self._news = self._news or {}, None
         self._decoders.clear()
         self._names.clear()
         self._users.clear()
@@ -119,10 +131,10 @@ class Index:
         self._facts.clear()
         self._serving.clear()
         self._ready.clear()
-        for model in models:
-            self.model_changed(model, gone=False)
-        for decoder in decoders:
-            self.decoder_changed(decoder, gone=False)
+        latest = {key_of(MODEL, live): live for live in models} | {key_of(DECODER, live): live for live in decoders}
+        for key, live in (latest | news).items():
+            if live is not None:
+                (self.model_changed if key.kind == MODEL else self.decoder_changed)(live, gone=False)
 
     def _forget(self, key: Key) -> None:
         for decoder in self._decoders.pop(key, frozenset()):
@@ -144,4 +156,11 @@ def _decoder_facts(live: Json) -> object:
         [status.get(field) for field in _DECODER_FACTS],
         is_terminating(live),
         metadata(live)["uid"],
+        # Tasks repeat what it waits for until it publishes something, and only then: its health is not theirs.
+        None if status.get("updateRevision") else _ready_condition(live),
     )
+
+
+def _ready_condition(live: Json) -> tuple[object, object]:
+    conditions = status_of(live).get("conditions") or ()
+    return next(((c.get("reason"), c.get("message")) for c in conditions if c.get("type") == "Ready"), (None, None))

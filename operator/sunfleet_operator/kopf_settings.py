@@ -25,7 +25,7 @@ def configure(kopf_settings: kopf.OperatorSettings, settings: Settings) -> None:
     kopf_settings.watching.server_timeout = 300
     kopf_settings.watching.client_timeout = 330
     kopf_settings.watching.connect_timeout = 10
-    kopf_settings.watching.inactivity_timeout = 70
+    kopf_settings.watching.inactivity_timeout = settings.watch_silence_seconds
     # An API server that is away for minutes must not be hammered when it is back.
     kopf_settings.watching.reconnect_backoff = 1
     kopf_settings.networking.request_timeout = settings.request_timeout_seconds

@@ -48,15 +48,17 @@ class LeaderElection:
 
     async def keep(self) -> None:
         """Renew until that fails for the renew deadline, then return: the caller must stop writing at once."""
-        renewed = self._clock()
+        deadline, renewed = self._settings.lease_renew_deadline_seconds, self._clock()
         while True:
-            await asyncio.sleep(self._settings.lease_retry_seconds)
-            left = renewed + self._settings.lease_renew_deadline_seconds - self._clock()
+            left = renewed + deadline - self._clock()
+            await asyncio.sleep(min(self._settings.lease_retry_seconds, max(left, 0)))
+            left = renewed + deadline - self._clock()
             if left <= 0:
                 logger.error("lease %s lost: not renewed in time", self._settings.lease_name)
                 return
             try:
-                held = await asyncio.wait_for(self._try(), left)
+                # Half of the time, so that a connection that died silently leaves room for an attempt over a new one.
+                held = await asyncio.wait_for(self._try(), min(left, deadline / 2))
             except TimeoutError:
                 continue
             if held:

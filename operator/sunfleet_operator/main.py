@@ -89,6 +89,8 @@ async def _work(operator: Operator, keeping: Coroutine[Any, Any, object]) -> int
     metrics.LEADER.set(0)
     operator.health.leading = False
     if not watcher.done():
+        if not keeper.cancelled() and (fault := keeper.exception()) is not None:
+            logger.error("lease not kept", exc_info=fault)
         # Somebody else may write now: the workers stop at once, and the end of the process ends kopf.
         await operator.stop()
         return EXIT_LEASE_LOST

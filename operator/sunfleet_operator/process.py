@@ -69,6 +69,7 @@ class Operator:
 
     async def resync(self) -> None:
         """Look at everything again."""
+        self.index.listing()
         models, decoders = await asyncio.gather(self.cluster.list_served(MODEL), self.cluster.list_served(DECODER))
         self.index.rebuild(models, decoders)
         for live in decoders:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from sunfleet_api import names
@@ -34,6 +34,9 @@ class Settings(BaseSettings):
     resync_seconds: float = Field(default=600, gt=0)
     backoff_first_seconds: float = Field(default=0.5, gt=0)
     backoff_max_seconds: float = Field(default=300, gt=0)
+    # A watch without any event for so long is opened anew. The API server sends a bookmark every minute, so a longer
+    # silence means that the connection is dead.
+    watch_silence_seconds: float = Field(default=70, gt=0)
     # A request that takes longer is given up and its object tried again with backoff.
     request_timeout_seconds: float = Field(default=30, gt=0)
 
@@ -54,6 +57,13 @@ class Settings(BaseSettings):
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_json: bool = False
+
+    @model_validator(mode="after")
+    def _one_writer(self) -> Self:
+        """Whoever loses the Lease must stop before somebody else may take it."""
+        if not self.lease_retry_seconds < self.lease_renew_deadline_seconds < self.lease_duration_seconds:
+            raise ValueError("lease_retry_seconds < lease_renew_deadline_seconds < lease_duration_seconds must hold")
+        return self
 
     @field_validator("namespaces", mode="before")
     @classmethod

@@ -238,14 +238,16 @@ def _pod_verdicts(
     fleet: Fleet | None,
     rolled: Rolled | None,
 ) -> list[Verdict]:
-    verdicts = [_decoder_ready(observed, contract, fleet)]
+    verdicts = [_decoder_ready(observed, model, contract, fleet)]
     if fleet is None or rolled is None:
         verdicts.append(Verdict(ConditionType.PREFILL_READY, "Unknown", Reason.PENDING, "no revision to run yet"))
         return verdicts
     return [*verdicts, _prefill_ready(observed, model, fleet), revisions.progress(fleet, rolled, model.spec.replicas)]
 
 
-def _decoder_ready(observed: ObservedModel, contract: DecoderRevision | None, fleet: Fleet | None) -> Verdict:
+def _decoder_ready(
+    observed: ObservedModel, model: SunModel, contract: DecoderRevision | None, fleet: Fleet | None
+) -> Verdict:
     """Decode pods for the revision that is wanted now; while a decoder rolls out, for the one that still serves."""
     type_ = ConditionType.DECODER_READY
     if contract is None:
@@ -259,9 +261,10 @@ def _decoder_ready(observed: ObservedModel, contract: DecoderRevision | None, fl
     kv = wanted.kv_fingerprint if wanted is not None and here else contract.kv_fingerprint
     if kv.label in decode_formats(observed):
         return Verdict(type_, "True", Reason.MINIMUM_REPLICAS_AVAILABLE, "")
-    return Verdict(
-        type_, "False", Reason.DECODER_NOT_READY, f"no decode pod of revision {contract.revision} is available"
-    )
+    namespace, name = model.spec.decoder_ref.resolve(observed.key.namespace)
+    decoder = wanted.decoder if isinstance(wanted, ModelRevision) else f"{namespace}/{name}"
+    message = f"no decode pod of SharedDecoder {decoder} that reads this task's KV is available: see its conditions"
+    return Verdict(type_, "False", Reason.DECODER_NOT_READY, message)
 
 
 def _prefill_ready(observed: ObservedModel, model: SunModel, fleet: Fleet) -> Verdict:

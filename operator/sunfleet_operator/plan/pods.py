@@ -13,13 +13,9 @@ _CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunC
 
 def problem(pods: Iterable[Json]) -> tuple[str, str] | None:
     """(reason, message) of the first pod that cannot run by itself; ``None`` when all only need time."""
-    for pod in pods:
-        if is_terminating(pod):
-            continue
-        found = next(_problems(pod), None)
-        if found is not None:
-            return found
-    return None
+    found = [problem for pod in pods if not is_terminating(pod) for problem in _problems(pod)]
+    # An evicted pod lies around while its successor runs or says what is wrong now.
+    return min(found, key=lambda problem: problem[0] == Reason.EVICTED, default=None)
 
 
 def container_statuses(pod: Json) -> Iterator[Json]:
@@ -29,7 +25,10 @@ def container_statuses(pod: Json) -> Iterator[Json]:
 
 
 def _problems(pod: Json) -> Iterator[tuple[str, str]]:
-    pod_name = name_of(pod)
+    pod_name, whole = name_of(pod), status_of(pod)
+    if whole.get("phase") == "Failed" and whole.get("reason"):
+        yield Reason.EVICTED, f"pod {pod_name}: {whole['reason']}: {whole.get('message') or 'ended by the node'}"
+        return
     for condition in status_of(pod).get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             yield Reason.UNSCHEDULABLE, f"pod {pod_name}: {condition.get('message') or 'not scheduled'}"

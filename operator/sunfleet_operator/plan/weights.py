@@ -130,6 +130,8 @@ def _pods_of(job: Json, all_pods: Sequence[Json]) -> list[Json]:
 def _report(job_pods: Sequence[Json]) -> ResolverReport | str | None:
     """The last thing that a resolver said: its report, other words, or nothing yet."""
     for pod in job_pods:
+        if status_of(pod).get("reason"):
+            continue  # evicted: it was stopped, and its exit code says nothing of the weights
         for status in status_of(pod).get("containerStatuses") or ():
             for state in (status.get("state") or {}, status.get("lastState") or {}):
                 ended = state.get("terminated")

@@ -112,6 +112,8 @@ TERMINATING = {"message": "no", "details": {"causes": [{"reason": "NamespaceTerm
         (500, {"message": "m"}, UnavailableError),
         (502, "<html>bad gateway</html>", UnavailableError),
         (403, "[]", RefusedError),
+        (200, "<html>log in</html>", UnavailableError),
+        (200, "[]", UnavailableError),
     ],
 )
 async def test_refusals_have_kinds(

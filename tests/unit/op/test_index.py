@@ -68,6 +68,15 @@ def test_a_decoders_counts_concern_nobody(index: Index) -> None:
     assert index.decoder_changed(_live(decoder(replicas=5), readyReplicas=4), gone=False) == set()
 
 
+def test_tasks_hear_what_a_decoder_waits_for_until_it_publishes_something(index: Index) -> None:
+    waits = [{"type": "Ready", "status": "False", "reason": "Resolving", "message": "Job runs"}]
+    fails = [{"type": "Ready", "status": "False", "reason": "NotFound", "message": "404"}]
+    assert index.decoder_changed(_live(decoder(), conditions=waits), gone=False) == {MATHS, CODE}
+    assert index.decoder_changed(_live(decoder(), conditions=fails), gone=False) == {MATHS, CODE}
+    index.decoder_changed(_live(decoder(), updateRevision="r", conditions=waits), gone=False)
+    assert index.decoder_changed(_live(decoder(), updateRevision="r", conditions=fails), gone=False) == set()
+
+
 def test_a_decoder_that_goes_concerns_its_tasks(index: Index) -> None:
     assert index.decoder_changed(_live(decoder()), gone=True) == {MATHS, CODE}
 
@@ -101,6 +110,18 @@ def test_ready_objects_are_counted(index: Index) -> None:
     assert (index.ready(MODEL, "True"), index.ready(MODEL, "Unknown"), index.ready(DECODER, "Unknown")) == (1, 1, 1)
     index.model_changed(_live(model("maths")), gone=True)
     assert index.ready(MODEL, "True") == 0
+
+
+def test_a_rebuild_from_lists_that_are_late_keeps_what_the_watch_said_meanwhile(index: Index) -> None:
+    index.listing()
+    models, decoders = [_live(model("maths")), _live(model("code"))], [_live(decoder())]
+    index.model_changed(_live(model("new")), gone=False)
+    index.model_changed(_live(model("code")), gone=True)
+    index.rebuild(models, decoders)
+    assert [user.name for user in index.users(BASE)] == ["team/maths", "team/new"]
+    index.listing()
+    index.rebuild(models, decoders)
+    assert [user.name for user in index.users(BASE)] == ["team/code", "team/maths"]
 
 
 def test_a_rebuild_forgets_what_is_not_there_any_more(index: Index) -> None:

@@ -70,9 +70,11 @@ class Cut:
 
     def __init__(self) -> None:
         self.store, self.cut, self.hang = Store(), False, False
+        self.hang_once = False
 
     async def _pass(self) -> None:
-        if self.hang:
+        if self.hang or self.hang_once:
+            self.hang_once = False
             await asyncio.sleep(60)
         if self.cut:
             raise UnavailableError("GET lease", 0, "connection refused")
@@ -103,7 +105,7 @@ async def test_it_is_lost_within_the_renew_deadline_when_the_api_server_does_not
 
 async def test_a_short_cut_loses_nothing() -> None:
     api = Cut()
-    election = _election(api, "a", lease_renew_deadline_seconds=5)
+    election = _election(api, "a", lease_renew_deadline_seconds=5, lease_duration_seconds=6)
     await election.acquire()
     keeper = asyncio.create_task(election.keep())
     api.cut = True
@@ -112,6 +114,23 @@ async def test_a_short_cut_loses_nothing() -> None:
     await asyncio.sleep(0.1)
     assert not keeper.done()
     keeper.cancel()
+
+
+async def test_one_request_that_hangs_loses_nothing() -> None:
+    api = Cut()
+    election = _election(api, "a", lease_renew_deadline_seconds=0.4, lease_duration_seconds=0.8)
+    await election.acquire()
+    keeper = asyncio.create_task(election.keep())
+    api.hang_once = True
+    await asyncio.sleep(0.8)
+    assert not keeper.done()
+    keeper.cancel()
+
+
+@pytest.mark.parametrize(("retry", "deadline", "duration"), [(2, 15, 15), (10, 10, 15), (2, 20, 15)])
+def test_settings_under_which_two_could_work_are_refused(retry: int, deadline: int, duration: int) -> None:
+    with pytest.raises(ValueError, match="lease_retry_seconds < lease_renew_deadline_seconds < lease_duration_seconds"):
+        Settings(lease_retry_seconds=retry, lease_renew_deadline_seconds=deadline, lease_duration_seconds=duration)
 
 
 async def test_of_two_that_try_at_once_the_slower_one_loses() -> None:

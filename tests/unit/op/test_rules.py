@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -66,16 +67,25 @@ def test_every_rule_says_what_it_is_for() -> None:
 
 def test_kopf_differs_from_its_defaults_where_that_matters() -> None:
     defaults, ours = kopf.OperatorSettings(), kopf.OperatorSettings()
-    configure(ours, Settings())
+    configure(ours, Settings(watch_silence_seconds=17))
     changed = {
         "persistence": ("finalizer", "progress_storage", "diffbase_storage"),
         "posting": ("enabled",),
-        "watching": ("server_timeout", "client_timeout", "connect_timeout", "reconnect_backoff", "chunk_size"),
+        "watching": (
+            "server_timeout",
+            "client_timeout",
+            "connect_timeout",
+            "inactivity_timeout",
+            "reconnect_backoff",
+            "chunk_size",
+        ),
         "networking": ("request_timeout", "connect_timeout"),
         "scanning": ("disabled",),
     }
     for group, fields in changed.items():
         for field in fields:
+            # An unknown name would be set without a word, and do nothing.
+            assert field in {known.name for known in dataclasses.fields(getattr(defaults, group))}
             assert _field(ours, group, field) != _field(defaults, group, field), f"{group}.{field}"
     assert {str(s.any_name) for s in ours.watching.label_selectors} == {"pods", "deployments", "jobs"}
     assert "kopf.zalando.org" not in str(vars(ours.persistence.progress_storage))

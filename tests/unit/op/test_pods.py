@@ -1,0 +1,77 @@
+"""What keeps pods from running, and what a resolver's pod that was evicted says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sunfleet_api import names
+from sunfleet_operator.plan import pods
+from sunfleet_optest.objects import decoder, report
+from sunfleet_optest.world import World
+
+
+def _pod(name: str, **status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "team"}, "status": status}
+
+
+EVICTED = _pod("old", phase="Failed", reason="Evicted", message="The node was low on resource: memory.")
+UNSCHEDULABLE = _pod("new", conditions=[{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}])
+
+
+def _waiting(reason: str, **more: Any) -> dict[str, Any]:
+    return {"name": "engine", "image": "worker:1", "state": {"waiting": {"reason": reason, "message": "said"}}, **more}
+
+
+PROBLEMS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    "no node": (UNSCHEDULABLE, ("Unschedulable", "pod new: 0/1 nodes")),
+    "evicted": (EVICTED, ("Evicted", "pod old: Evicted: The node was low on resource: memory.")),
+    "no image": (
+        _pod("p", containerStatuses=[_waiting("ErrImagePull")]),
+        ("ImagePullFailed", "pod p, container engine: said (image worker:1)"),
+    ),
+    "no such secret": (
+        _pod("p", containerStatuses=[_waiting("CreateContainerConfigError")]),
+        ("CreateContainerConfigError", "pod p, container engine: said"),
+    ),
+    "a crash": (
+        _pod("p", containerStatuses=[
+            _waiting("CrashLoopBackOff", lastState={"terminated": {"exitCode": 2, "message": "a\nlast line\n"}})
+        ]),
+        ("CrashLoop", "pod p, container engine: exit code 2: last line"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pod", "expected"), PROBLEMS.values(), ids=PROBLEMS)
+def test_the_problem_of_a_pod_is_named(pod: dict[str, Any], expected: tuple[str, str]) -> None:
+    assert pods.problem([pod]) == expected
+
+
+def test_pods_that_only_need_time_are_no_problem() -> None:
+    assert pods.problem([_pod("p", phase="Pending"), _pod("q", containerStatuses=[{"state": {"running": {}}}])]) is None
+
+
+def test_an_evicted_pod_is_named_last() -> None:
+    assert pods.problem([EVICTED, UNSCHEDULABLE]) == ("Unschedulable", "pod new: 0/1 nodes")
+
+
+async def test_an_evicted_resolver_is_no_answer_and_its_successor_gives_one() -> None:
+    world = World()
+    world.store.put(decoder())
+    await world.reconcile()
+    (job,) = world.store.all("Job")
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    killed = {"name": names.ROLE_RESOLVER, "state": {"terminated": {"exitCode": 137, "message": ""}}}
+    evicted = {**EVICTED["status"], "containerStatuses": [killed]}
+    place = ("Pod", "team", "old")
+    world.store.objects[place] = {
+        "kind": "Pod", "metadata": {"name": "old", "namespace": "team", "labels": labels}, "status": evicted,
+    }  # fmt: skip
+    await world.reconcile()
+    told = world.condition("SharedDecoder", "base", "WeightsReady")
+    assert (told["reason"], "low on resource" in told["message"]) == ("Evicted", True)
+    world.resolve = report
+    await world.settle()
+    assert world.condition("SharedDecoder", "base", "Ready")["status"] == "True"
