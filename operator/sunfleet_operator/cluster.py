@@ -112,6 +112,10 @@ class Cluster:
         """All objects in the namespaces that this operator serves."""
         return [live for namespace in self._namespaces or ("",) for live in await self.list(kind, namespace)]
 
+    def serves(self, namespace: str) -> bool:
+        """Whether objects of this namespace are this operator's to read."""
+        return not self._namespaces or namespace in self._namespaces
+
     async def create(self, manifest: Manifest) -> Json:
         meta = manifest["metadata"]
         return await self._request("POST", BY_NAME[manifest["kind"]].path(meta.get("namespace", "")), body=manifest)

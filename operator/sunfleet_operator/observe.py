@@ -32,6 +32,7 @@ class Reader(Protocol):
         self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None
     ) -> Sequence[Json]: ...
     async def list_served(self, kind: str) -> Sequence[Json]: ...
+    def serves(self, namespace: str) -> bool: ...
 
 
 async def observe_decoder(reader: Reader, index: Index, key: Key) -> ObservedDecoder | None:
@@ -51,7 +52,8 @@ async def observe_model(reader: Reader, index: Index, key: Key) -> ObservedModel
         return None
     target = decoder_of(live)
     decoder, children, rivals, space = await asyncio.gather(
-        reader.get(DECODER, target.namespace, target.name),
+        # Asking for one of another operator's namespaces would be forbidden, and the task never told why.
+        reader.get(DECODER, target.namespace, target.name) if reader.serves(target.namespace) else _nothing(),
         _children(reader, key, live),
         _rivals(reader, index, key, live),
         reader.get("Namespace", "", key.namespace) if target.namespace != key.namespace else _nothing(),
@@ -66,6 +68,7 @@ async def observe_model(reader: Reader, index: Index, key: Key) -> ObservedModel
         deployments,
         rivals,
         namespace_labels=labels_of(space) if space else {},
+        decoder_served=reader.serves(target.namespace),
     )
 
 

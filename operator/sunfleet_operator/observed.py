@@ -97,3 +97,4 @@ class ObservedModel:
     decoder_deployments: tuple[Json, ...] = ()
     rivals: tuple[Json, ...] = ()
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    decoder_served: bool = True  # its namespace is one of those that this operator serves

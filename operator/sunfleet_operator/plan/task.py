@@ -74,7 +74,10 @@ def _resolved_refs(observed: ObservedModel, model: SunModel) -> Verdict:
     type_ = ConditionType.RESOLVED_REFS
     namespace, name = model.spec.decoder_ref.resolve(observed.key.namespace)
     if observed.decoder is None:
-        return Verdict(type_, "False", Reason.DECODER_NOT_FOUND, f"there is no SharedDecoder {namespace}/{name} (yet)")
+        message = f"there is no SharedDecoder {namespace}/{name} (yet)"
+        if not observed.decoder_served:
+            message = f"this operator does not serve namespace {namespace}: add it to SUNFLEET_OPERATOR_NAMESPACES"
+        return Verdict(type_, "False", Reason.DECODER_NOT_FOUND, message)
     try:
         decoder = SharedDecoder.parse(observed.decoder)
     except ValidationError:

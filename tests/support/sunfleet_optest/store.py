@@ -21,6 +21,7 @@ class Store:
     def __init__(self) -> None:
         self.objects: dict[Place, Document] = {}
         self.writes: list[str] = []
+        self.served: Callable[[str], bool] = lambda _: True
         self.before_write: Callable[[str], None] = lambda _: None
         self._numbers = count(1)
 
@@ -74,6 +75,9 @@ class Store:
             and namespace in {"", space}
             and (labels or {}).items() <= (live["metadata"].get("labels") or {}).items()
         ]
+
+    def serves(self, namespace: str) -> bool:
+        return self.served(namespace)
 
     async def list_served(self, kind: str) -> Sequence[Json]:
         return await self.list(kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
@@ -73,6 +73,11 @@ async def test_only_served_namespaces_are_listed(cluster: Cluster, server: Serve
     server.answers = [(200, {"items": [], "metadata": {}})] * 2
     await cluster.list_served("SunModel")
     assert [path.split("/")[5] for _, path, _, _ in server.asked] == ["a", "b"]
+
+
+def test_an_operator_serves_what_it_was_given_or_everything() -> None:
+    some, every = (Cluster(cast("ApiClient", None), timeout_seconds=1, namespaces=given) for given in (("a",), ()))
+    assert [some.serves("a"), some.serves("b"), every.serves("b")] == [True, False, True]
 
 
 async def test_an_apply_names_its_manager_and_forces(cluster: Cluster, server: Server) -> None:

@@ -343,3 +343,10 @@ async def test_the_effective_model_name_stands_in_the_status(world: World) -> No
     await _fleet(world, model("maths"), model("code", modelName="acme/code"))
     assert world.status("SunModel", "maths")["modelName"] == "maths"
     assert world.status("SunModel", "code")["modelName"] == "acme/code"
+
+
+async def test_a_decoder_in_a_namespace_that_is_not_served_is_not_asked_for_and_said(world: World) -> None:
+    world.store.served = lambda namespace: namespace == "team"
+    await _fleet(world, model(decoderRef={"name": "base", "namespace": "elsewhere"}))
+    assert _ready(world) == ("False", "DecoderNotFound")
+    assert "SUNFLEET_OPERATOR_NAMESPACES" in world.condition("SunModel", "maths", "ResolvedRefs")["message"]
