@@ -1,0 +1,88 @@
+"""The connection to the API server dies without a word, or is away for longer than the Lease lasts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from sunfleet_apitest.client import Api
+from sunfleet_operator.main import EXIT_LEASE_LOST
+from sunfleet_optest.link import Link
+from sunfleet_optest.live import Fleet, Process
+from sunfleet_optest.objects import decoder, model
+
+from .conftest import LEASE_SECONDS, make_process, wait_leading
+
+pytestmark = pytest.mark.timeout(300)
+DECODER, TASK = ("SharedDecoder", "base"), ("SunModel", "maths")
+
+
+@pytest.fixture(scope="module")
+def link(identity: Path) -> Iterator[Link]:
+    (cluster,) = yaml.safe_load(identity.read_text())["clusters"]
+    with Link(urlsplit(cluster["cluster"]["server"]).port or 443) as made:
+        yield made
+
+
+@pytest.fixture
+def behind(link: Link, identity: Path, operator: Process) -> Iterator[Process]:
+    """An operator that reaches the API server through the link, instead of the one that all tests share."""
+    config = yaml.safe_load(identity.read_text())
+    config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{link.port}"
+    path = identity.parent / "link.kubeconfig"
+    path.write_text(json.dumps(config))
+    assert operator.stop() == 0
+    made = make_process(identity, "behind")
+    made.env = {
+        **made.env,
+        "KUBECONFIG": str(path),
+        "SUNFLEET_OPERATOR_WATCH_SILENCE_SECONDS": "3",
+        "SUNFLEET_OPERATOR_REQUEST_TIMEOUT_SECONDS": "5",
+    }
+    made.start()
+    wait_leading(made)
+    yield made
+    link.mend()
+    if made.child is not None and made.child.poll() is None:
+        made.stop()
+    operator.start()
+    wait_leading(operator)
+
+
+def test_connections_that_fall_silent_lose_neither_the_lease_nor_an_event(
+    behind: Process, link: Link, api: Api, namespace: str
+) -> None:
+    fleet = Fleet(api, namespace)
+    fleet.apply(decoder())
+    fleet.until_ready(DECODER)
+    link.silence()
+    fleet.apply(model())
+    fleet.until_ready(DECODER, TASK)
+    assert behind.child is not None
+    assert behind.child.poll() is None
+    fleet.clear()
+
+
+def test_an_api_server_that_is_away_ends_the_process_and_a_new_one_goes_on(
+    behind: Process, link: Link, api: Api, namespace: str
+) -> None:
+    fleet = Fleet(api, namespace)
+    fleet.apply(decoder())
+    fleet.until_ready(DECODER)
+    link.sever()
+    fleet.apply(model())
+    assert behind.child is not None
+    assert behind.child.wait(3 * LEASE_SECONDS) == EXIT_LEASE_LOST
+    behind.start()  # as kubelet does
+    fleet.until(lambda: behind.healthy() is not None, "the new process answers")
+    figures = behind.healthy() or {}
+    assert (figures["ok"], figures["leading"]) == (True, False)  # to start it again would help nobody
+    link.mend()
+    wait_leading(behind)
+    fleet.until_ready(DECODER, TASK)
+    fleet.clear()
