@@ -49,7 +49,9 @@ class Screen:
         answer, how = asked.answer, "streamed" if asked.streamed else "in one piece"
         first = f"first token after {answer.first_token_seconds:.2f} s, " if asked.streamed else ""
         self._console.print(
-            f"  [cyan]{escape(asked.question.task)}[/] ({how}): {escape(asked.question.text)}", highlight=False
+            f"  [cyan]{escape(asked.question.task)}[/] ({how}): {escape(asked.question.text)}",
+            highlight=False,
+            soft_wrap=True,
         )
         self._console.print(f"    [bold]{escape(answer.text)}[/]", highlight=False, soft_wrap=True)
         self.say(f"  prefill {answer.prefill_pod}, decode {answer.decode_pod}")
