@@ -39,14 +39,16 @@ async def run(settings: Settings) -> int:
     metrics.QUEUE_RUNNING.set_function(lambda: queue.running)
     start_http_server(settings.metrics_port)
     server = await health.serve(state, settings.health_port)
-    client = await connect()
-    cluster = Cluster(client, timeout_seconds=settings.request_timeout_seconds, namespaces=settings.namespaces)
+    cluster = Cluster(await connect(), timeout_seconds=settings.request_timeout_seconds, namespaces=settings.namespaces)
+    # The Lease has a client, so a connection, of its own: the workers' pool may hold many that died silently, and each
+    # would cost an attempt to renew.
+    leases = Cluster(await connect(), timeout_seconds=settings.request_timeout_seconds)
     operator = Operator(settings, cluster, queue, state)
     try:
         if not settings.leader_election_namespace:
             logger.warning("no leader election: nobody else may run an operator for the same objects")
             return await _work(operator, asyncio.Event().wait())
-        election = LeaderElection(cluster, settings)
+        election = LeaderElection(leases, settings)
         if not await _acquired(election):
             return 0
         code = await _work(operator, election.keep())
@@ -55,6 +57,7 @@ async def run(settings: Settings) -> int:
         return code
     finally:
         await cluster.close()
+        await leases.close()
         await server.cleanup()
 
 

@@ -54,10 +54,16 @@ def behind(link: Link, identity: Path, operator: Process) -> Iterator[Process]:
     wait_leading(operator)
 
 
+@pytest.fixture
+def fleet(behind: Process, api: Api, namespace: str) -> Iterator[Fleet]:
+    made = Fleet(api, namespace)
+    yield made
+    made.clear()
+
+
 def test_connections_that_fall_silent_lose_neither_the_lease_nor_an_event(
-    behind: Process, link: Link, api: Api, namespace: str
+    fleet: Fleet, behind: Process, link: Link
 ) -> None:
-    fleet = Fleet(api, namespace)
     fleet.apply(decoder())
     fleet.until_ready(DECODER)
     link.silence()
@@ -65,13 +71,11 @@ def test_connections_that_fall_silent_lose_neither_the_lease_nor_an_event(
     fleet.until_ready(DECODER, TASK)
     assert behind.child is not None
     assert behind.child.poll() is None
-    fleet.clear()
 
 
 def test_an_api_server_that_is_away_ends_the_process_and_a_new_one_goes_on(
-    behind: Process, link: Link, api: Api, namespace: str
+    fleet: Fleet, behind: Process, link: Link
 ) -> None:
-    fleet = Fleet(api, namespace)
     fleet.apply(decoder())
     fleet.until_ready(DECODER)
     link.sever()
@@ -85,4 +89,3 @@ def test_an_api_server_that_is_away_ends_the_process_and_a_new_one_goes_on(
     link.mend()
     wait_leading(behind)
     fleet.until_ready(DECODER, TASK)
-    fleet.clear()
