@@ -57,14 +57,14 @@ def secret(name: str, hub_namespace: str, **more: str) -> Json:
 
 
 def decoder(
-    image: str, *, name: str = DECODER, uri: str = "hf://acme/base", replicas: int = 1, drain_seconds: int = 30
+    image: str, *, name: str = DECODER, uri: str = "hf://acme/base", replicas: int = 1, drain_seconds: int | None = 30
 ) -> Json:
-    """A SharedDecoder whose engines are fakes."""
+    """A SharedDecoder whose engines are fakes; ``drain_seconds`` of ``None`` is the API's default."""
     spec: Json = {
         "model": {"uri": uri, "credentialsSecretRef": {"name": "hub"}},
         "engine": {"image": image, "dtype": "float32", "blockSize": 16, "maxModelLen": MAX_MODEL_LEN},
         "replicas": replicas,
-        "rollout": {"drainTimeoutSeconds": drain_seconds},
+        "rollout": _rollout(drain_seconds),
         "template": _template(),
     }
     return {"apiVersion": API, "kind": "SharedDecoder", "metadata": {"name": name}, "spec": spec}
@@ -72,19 +72,23 @@ def decoder(
 
 def sun_model(
     name: str, uri: str, *, model_name: str, decoder: str = DECODER, replicas: int = 1, credentials: str = "hub",
-    drain_seconds: int = 30,
+    drain_seconds: int | None = 30,
 ) -> Json:  # fmt: skip
-    """A SunModel; a URI that ends in ``-lora`` (before its revision) is an adapter."""
+    """A SunModel; a URI that ends in ``-lora`` (before its revision) is an adapter. ``drain_seconds`` as above."""
     source = {"uri": uri, "credentialsSecretRef": {"name": credentials}}
     spec: Json = {
         "modelName": model_name,
         "decoderRef": {"name": decoder},
         "prefill": {"adapter" if uri.partition("@")[0].endswith("-lora") else "weights": source},
         "replicas": replicas,
-        "rollout": {"drainTimeoutSeconds": drain_seconds},
+        "rollout": _rollout(drain_seconds),
         "template": _template(),
     }
     return {"apiVersion": API, "kind": "SunModel", "metadata": {"name": name}, "spec": spec}
+
+
+def _rollout(drain_seconds: int | None) -> Json:
+    return {} if drain_seconds is None else {"drainTimeoutSeconds": drain_seconds}
 
 
 def _template() -> Json:

@@ -23,7 +23,7 @@ class Writer(Protocol):
 
     async def apply(self, manifest: Manifest, manager: str, *, subresource: str = "") -> Json: ...
     async def create(self, manifest: Manifest) -> Json: ...
-    async def delete(self, ref: Ref) -> None: ...
+    async def delete(self, ref: Ref, *, grace_seconds: int | None = None) -> None: ...
     async def set_finalizers(self, kind: str, live: Json, finalizers: Sequence[str], manager: str) -> Json: ...
 
 
@@ -51,8 +51,8 @@ async def _write(writer: Writer, writes: Iterable[Write]) -> None:
             case Scale(manifest):
                 await writer.apply(manifest, names.SCALE_FIELD_MANAGER)
                 metrics.WRITES.labels(manifest["kind"], "scale").inc()
-            case Delete(ref):
-                await writer.delete(ref)
+            case Delete(ref, grace_seconds):
+                await writer.delete(ref, grace_seconds=grace_seconds)
                 metrics.WRITES.labels(ref.kind, "delete").inc()
 
 

@@ -148,14 +148,19 @@ class Cluster:
             content_type="application/merge-patch+json",
         )
 
-    async def delete(self, ref: Ref) -> None:
-        """Delete this very object (uid), its dependents in the background. Gone already is fine."""
-        body = {
+    async def delete(self, ref: Ref, *, grace_seconds: int | None = None) -> None:
+        """Delete this very object (uid), its dependents in the background. Gone already is fine.
+
+        ``grace_seconds`` of ``None`` is the object's own; one that is going already goes faster, never slower.
+        """
+        body: Manifest = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "propagationPolicy": "Background",
             "preconditions": {"uid": ref.uid},
         }
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
         try:
             await self._request("DELETE", BY_NAME[ref.kind].path(ref.namespace, ref.name), body=body)
         except NotFoundError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sunfleet_api import names
-from sunfleet_operator.types import DECODER, MODEL
+from sunfleet_operator.types import DECODER, MODEL, NAMESPACE
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ ALL: Final = (
     Kind("ControllerRevision", "apps/v1", "controllerrevisions", ("get", "list", "create", "patch", "delete")),
     Kind("Service", "v1", "services", ("get", "create", "patch")),
     Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets", ("get", "create", "patch")),
-    Kind("Pod", "v1", "pods", ("list", "watch")),
-    Kind("Namespace", "v1", "namespaces", ("get",), namespaced=False),
+    Kind("Pod", "v1", "pods", ("list", "watch", "delete")),
+    Kind(NAMESPACE, "v1", "namespaces", ("get", "list", "watch"), namespaced=False),
     Kind("Event", "v1", "events", ("create",)),
     Kind("Lease", "coordination.k8s.io/v1", "leases", ("get", "create", "update")),
 )

@@ -34,6 +34,8 @@ def configure(kopf_settings: kopf.OperatorSettings, settings: Settings) -> None:
     ours = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
     for resource in ("pods", "deployments", "jobs"):
         kopf_settings.watching.label_selectors[resource] = ours
+    # Of a Namespace only its end matters.
+    kopf_settings.watching.field_selectors["namespaces"] = "status.phase=Terminating"
     kopf_settings.watching.chunk_size = 500
     # Our CRDs are there before watching starts (``Operator.start`` waits for them), so nobody needs rights to watch
     # CRDs.

@@ -79,6 +79,8 @@ async def _work(operator: Operator, keeping: Coroutine[Any, Any, object]) -> int
     """Watch and reconcile until a signal (kopf's own handlers), or until ``keeping`` ends: then the Lease is lost."""
     operator.health.leading = True
     metrics.LEADER.set(1)
+    if not operator.settings.namespaces:
+        events.watch_namespaces()
     keeper = asyncio.create_task(keeping)
     watcher = asyncio.create_task(
         kopf.operator(

@@ -9,11 +9,12 @@ from typing import Protocol
 from sunfleet_api import names
 from sunfleet_operator.build import labels
 from sunfleet_operator.index import Index
-from sunfleet_operator.observed import Children, ObservedDecoder, ObservedModel, User
+from sunfleet_operator.observed import Children, ObservedDecoder, ObservedModel, ObservedNamespace, User
 from sunfleet_operator.references import decoder_of, decoders_of
 from sunfleet_operator.types import (
     DECODER,
     MODEL,
+    NAMESPACE,
     Json,
     Key,
     controller_of,
@@ -56,7 +57,7 @@ async def observe_model(reader: Reader, index: Index, key: Key) -> ObservedModel
         reader.get(DECODER, target.namespace, target.name) if reader.serves(target.namespace) else _nothing(),
         _children(reader, key, live),
         _rivals(reader, index, key, live),
-        reader.get("Namespace", "", key.namespace) if target.namespace != key.namespace else _nothing(),
+        reader.get(NAMESPACE, "", key.namespace) if target.namespace != key.namespace else _nothing(),
     )
     contract, deployments = await asyncio.gather(_contract(reader, decoder), _decode_deployments(reader, decoder))
     return ObservedModel(
@@ -70,6 +71,17 @@ async def observe_model(reader: Reader, index: Index, key: Key) -> ObservedModel
         namespace_labels=labels_of(space) if space else {},
         decoder_served=reader.serves(target.namespace),
     )
+
+
+async def observe_namespace(reader: Reader, key: Key) -> ObservedNamespace | None:
+    """``None`` when it is gone.
+
+    Pods first: if the namespace is then on its way out, so are they. The other way round they could be those of
+    another namespace that was made under its name in between.
+    """
+    pods = await reader.list("Pod", key.name, labels=labels.OURS)
+    live = await reader.get(NAMESPACE, "", key.name)
+    return None if live is None else ObservedNamespace({**live, "kind": NAMESPACE}, tuple(pods))
 
 
 async def _nothing() -> None:
@@ -126,7 +138,7 @@ async def _users(reader: Reader, index: Index, key: Key, live: Json) -> tuple[Us
 
 
 async def _namespace_terminating(reader: Reader, namespace: str) -> bool:
-    space = await reader.get("Namespace", "", namespace)
+    space = await reader.get(NAMESPACE, "", namespace)
     return space is None or is_terminating(space)
 
 

@@ -82,6 +82,14 @@ class ObservedDecoder:
 
 
 @dataclass(frozen=True)
+class ObservedNamespace:
+    """A Namespace and the pods in it that are ours: of engines and of resolvers."""
+
+    live: Json
+    pods: tuple[Json, ...] = ()
+
+
+@dataclass(frozen=True)
 class ObservedModel:
     """A SunModel and its surroundings.
 

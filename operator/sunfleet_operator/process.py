@@ -16,7 +16,18 @@ from sunfleet_operator.index import Index
 from sunfleet_operator.observed import Defaults
 from sunfleet_operator.reconcile import Reconciler
 from sunfleet_operator.settings import Settings
-from sunfleet_operator.types import DECODER, MODEL, Json, Key, key_of, labels_of, namespace_of
+from sunfleet_operator.types import (
+    DECODER,
+    MODEL,
+    NAMESPACE,
+    Json,
+    Key,
+    is_terminating,
+    key_of,
+    labels_of,
+    name_of,
+    namespace_of,
+)
 from sunfleet_operator.workqueue import WorkQueue
 
 logger = logging.getLogger(__name__)
@@ -64,6 +75,8 @@ class Operator:
             return {key_of(MODEL, live), *self.index.model_changed(live, gone=gone)}
         if kind == DECODER:
             return {key_of(DECODER, live), *self.index.decoder_changed(live, gone=gone)}
+        if kind == NAMESPACE:
+            return {Key(NAMESPACE, "", name_of(live))} if is_terminating(live) and not gone else set()
         keys = set() if (owner := owner_of(live)) is None else {owner}
         return keys | self.index.decode_pods_changed(live, gone=gone) if kind == "Deployment" else keys
 

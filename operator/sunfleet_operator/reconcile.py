@@ -13,12 +13,12 @@ from sunfleet_operator import apply, metrics
 from sunfleet_operator.apply import Writer
 from sunfleet_operator.cluster import RefusedError, TerminatingError
 from sunfleet_operator.index import Index
-from sunfleet_operator.observe import Reader, observe_decoder, observe_model
+from sunfleet_operator.observe import Reader, observe_decoder, observe_model, observe_namespace
 from sunfleet_operator.observed import Defaults
-from sunfleet_operator.plan import decoder, model
+from sunfleet_operator.plan import decoder, model, namespace
 from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.plan.common import told_refusal
-from sunfleet_operator.types import DECODER, Json, Key
+from sunfleet_operator.types import DECODER, NAMESPACE, Json, Key
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +91,9 @@ class Reconciler:
 
     async def decide(self, key: Key, *, refusal: str = "") -> tuple[Json, Plan] | None:
         """The live object and the plan for it; ``None`` when it is gone."""
+        if key.kind == NAMESPACE:
+            space = await observe_namespace(self._store, key)
+            return None if space is None else (space.live, namespace.plan(space))
         if key.kind == DECODER:
             pool = await observe_decoder(self._store, self._index, key)
             return (

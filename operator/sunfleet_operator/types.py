@@ -15,18 +15,19 @@ Manifest: TypeAlias = dict[str, Any]
 
 DECODER = "SharedDecoder"
 MODEL = "SunModel"
+NAMESPACE = "Namespace"
 
 
 @dataclass(frozen=True, order=True)
 class Key:
-    """One object to reconcile; what it is now is read again each time."""
+    """One object to reconcile; what it is now is read again each time. ``namespace`` is empty for a Namespace."""
 
     kind: str
     namespace: str
     name: str
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}"
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from sunfleet_api.fingerprint import revision_hash
 from sunfleet_operator.types import DECODER, Json, Key, Manifest
 
 SPEC_HASH = f"{names.GROUP}/spec-hash"
+# What every child carries, pods too.
+OURS: Mapping[str, str] = {names.LABEL_MANAGED_BY: names.MANAGED_BY}
 
 
 def role(kind: str) -> str:
@@ -44,7 +46,7 @@ def weights_record_name(owner: Key, uri: str) -> str:
 
 def owned_by(owner: Key) -> dict[str, str]:
     """What every child of an object carries: the label query for its children."""
-    return {names.LABEL_MANAGED_BY: names.MANAGED_BY, owner_label(owner.kind): owner.name}
+    return {**OURS, owner_label(owner.kind): owner.name}
 
 
 def pool_selector(owner: Key) -> dict[str, str]:

@@ -8,7 +8,7 @@ import kopf
 
 from sunfleet_api import names
 from sunfleet_operator.process import Operator
-from sunfleet_operator.types import DECODER, MODEL
+from sunfleet_operator.types import DECODER, MODEL, NAMESPACE
 
 _OURS = {names.LABEL_MANAGED_BY: names.MANAGED_BY}
 
@@ -36,3 +36,13 @@ async def job_event(memo: Operator, body: kopf.Body, type: str | None, **_: Any)
 @kopf.on.event("", "v1", "pods", labels=_OURS)
 async def pod_event(memo: Operator, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002
     memo.seen("Pod", dict(body), gone=type == "DELETED")
+
+
+def watch_namespaces() -> None:
+    """Also watch Namespaces. Not for an operator that serves only some: watching these is a right on the whole
+    cluster."""
+    kopf.on.event("", "v1", "namespaces")(namespace_event)
+
+
+async def namespace_event(memo: Operator, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002
+    memo.seen(NAMESPACE, dict(body), gone=type == "DELETED")

@@ -24,9 +24,10 @@ class Scale:
 
 @dataclass(frozen=True)
 class Delete:
-    """Deletion of one child, dependents in the background."""
+    """Deletion of one child, dependents in the background. ``grace_seconds`` of ``None`` is the object's own."""
 
     ref: Ref
+    grace_seconds: int | None = None
 
 
 Write: TypeAlias = Apply | Scale | Delete

@@ -21,6 +21,7 @@ class Store:
     def __init__(self) -> None:
         self.objects: dict[Place, Document] = {}
         self.writes: list[str] = []
+        self.terminating: set[str] = set()  # namespaces
         self.served: Callable[[str], bool] = lambda _: True
         self.before_write: Callable[[str], None] = lambda _: None
         self._numbers = count(1)
@@ -64,7 +65,8 @@ class Store:
 
     async def get(self, kind: str, namespace: str, name: str) -> Json | None:
         if kind == "Namespace":
-            return {"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}}
+            gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if name in self.terminating else {}
+            return {"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}, **gone}}
         return copy.deepcopy(self.objects.get((kind, namespace, name)))
 
     async def list(self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None) -> Sequence[Json]:
@@ -131,8 +133,8 @@ class Store:
             self.remove(kind, meta["namespace"], meta["name"])
         return known
 
-    async def delete(self, ref: Ref) -> None:
-        self._write(f"delete {ref.kind} {ref.name}")
+    async def delete(self, ref: Ref, *, grace_seconds: int | None = None) -> None:
+        self._write(f"delete {ref.kind} {ref.name}" + ("" if grace_seconds is None else f" in {grace_seconds} s"))
         live = self.objects.get((ref.kind, ref.namespace, ref.name))
         if live is not None and live["metadata"]["uid"] == ref.uid:
             self.remove(ref.kind, ref.namespace, ref.name)

@@ -97,6 +97,14 @@ async def test_a_deletion_is_of_this_very_object(cluster: Cluster, server: Serve
     await cluster.delete(Ref("Job", "ns", "j", "uid-1"))
 
 
+async def test_a_deletion_takes_the_time_of_the_object_unless_it_is_given_another(
+    cluster: Cluster, server: Server
+) -> None:
+    await cluster.delete(Ref("Pod", "ns", "p", "uid-1"))
+    await cluster.delete(Ref("Pod", "ns", "p", "uid-1"), grace_seconds=1)
+    assert [body.get("gracePeriodSeconds") for _, _, _, body in server.asked] == [None, 1]
+
+
 async def test_what_is_not_there_is_none(cluster: Cluster, server: Server) -> None:
     server.answers = [(404, {"message": "not found"})]
     assert await cluster.get("Pod", "ns", "p") is None

@@ -148,20 +148,12 @@ async def test_the_override_lets_it_go(world: World) -> None:
     assert ("SharedDecoder", "team", "base") not in world.store.objects
 
 
-async def test_it_goes_with_its_namespace(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_goes_with_its_namespace(world: World) -> None:
     world.store.put(decoder(allowedModels={"namespaces": {"from": "All"}}))
     reference = {"name": "base", "namespace": "team"}
     world.store.put(model("maths", "other", uri="hf://a/b@" + "a" * 40, decoderRef=reference))
     await world.settle()
-    get = world.store.get
-
-    async def terminating(kind: str, namespace: str, name: str) -> Any:
-        found = await get(kind, namespace, name)
-        if kind == "Namespace" and name == "team" and found is not None:
-            return {"metadata": {**found["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
-        return found
-
-    monkeypatch.setattr(world.store, "get", terminating)
+    world.store.terminating.add("team")
     world.store.remove("SharedDecoder", "team", "base")
     await world.settle()
     assert ("SharedDecoder", "team", "base") not in world.store.objects
