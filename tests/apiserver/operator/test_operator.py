@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,7 @@ def test_a_failing_resolver_is_told_and_a_mended_uri_recovers(fleet: Fleet) -> N
 def test_the_younger_of_two_equal_model_names_is_refused(fleet: Fleet) -> None:
     shared = f"acme/{fleet.namespace}"
     _start(fleet, model(modelName=shared))
+    time.sleep(1.1)  # creation times are whole seconds; of two objects of one second the name decides
     fleet.apply(model("code", modelName=shared))
     fleet.until(lambda: fleet.condition("SunModel", "code")[1] == "ModelNameConflict", "the conflict")
     assert fleet.ready(*TASK)
