@@ -102,8 +102,10 @@ def test_a_second_turn_reads_the_first_answer_as_prompt(ledger: Ledger, prompts:
 
 
 def test_eight_mixed_requests_share_one_decode_pod_at_once(ledger: Ledger, prompts: Prompts) -> None:
-    output = 40
+    output = 64
     asked = [(TASKS[i % 2], prompts.new(20 + 17 * i)) for i in range(8)]
+    for task, prompt in asked:  # once prefilled, all eight reach the decode pod together
+        ledger.ask(task, prompt, max_tokens=1)
     options: dict[str, Any] = {"max_tokens": output, "extra_body": {"ignore_eos": True}}
     with ThreadPoolExecutor(len(asked)) as pool:
         futures = [pool.submit(ledger.ask, task, prompt, stream=True, **options) for task, prompt in asked]
