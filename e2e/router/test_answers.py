@@ -7,7 +7,7 @@ import pytest
 from support.fakes import MAX_MODEL_LEN, patch
 from support.kubectl import wait_until
 from support.served import ServedFleet
-from support.streams import ask, ask_all, completion
+from support.streams import Reply, ask, ask_all, completion
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -15,6 +15,21 @@ pytestmark = pytest.mark.timeout(150)
 def decoder_requests(fleet: ServedFleet) -> int:
     """Generation requests that any decode pod has seen since the last reset."""
     return sum(len(engine.requests()) for engine in fleet.engines("decode"))
+
+
+def refusal(fleet: ServedFleet, task: str) -> Reply:
+    """The first error of a task that has just lost its pods. The router learns of it moments after the API server: a
+    request sent in between still meets a pod that drains, and must be answered right."""
+
+    def refused() -> Reply | None:
+        reply = ask(fleet.url, completion(fleet.model(task), "hello"))
+        if reply.status == 200:
+            assert reply.text == fleet.expected(task, "hello")
+            return None
+        return reply
+
+    reply: Reply = wait_until(f"{task} is refused", refused, 5, 0.1)
+    return reply
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -67,10 +82,12 @@ def test_without_prefill_pods_a_task_is_unavailable_and_no_decoder_is_asked(flee
     fleet.kubectl.run("scale", "sunmodel/maths", "--replicas=0", "--namespace", fleet.namespace)
     try:
         wait_until("no prefill pod", lambda: not fleet.pods("prefill", "maths"), 30, 0.5)
-        reply = ask(fleet.url, completion(fleet.model("maths"), "hello"))
+        reply = refusal(fleet, "maths")
         assert (reply.status, reply.code) == (503, "no_prefill_endpoint")
         assert int(reply.headers["retry-after"]) > 0
-        assert decoder_requests(fleet) == 0
+        before = decoder_requests(fleet)
+        assert ask(fleet.url, completion(fleet.model("maths"), "hello")).code == "no_prefill_endpoint"
+        assert decoder_requests(fleet) == before
         assert ask(fleet.url, completion(fleet.model("code"), "hello")).done
     finally:
         fleet.kubectl.run("scale", "sunmodel/maths", "--replicas=1", "--namespace", fleet.namespace)
@@ -80,7 +97,7 @@ def test_without_decode_pods_a_task_is_unavailable(fleet: ServedFleet) -> None:
     patch(fleet.kubectl, fleet.namespace, "shareddecoder/base", {"replicas": 0})
     try:
         wait_until("no decode pod", lambda: not fleet.pods("decode"), 30, 0.5)
-        reply = ask(fleet.url, completion(fleet.model("maths"), "hello"))
+        reply = refusal(fleet, "maths")
         assert (reply.status, reply.code) == (503, "no_decode_endpoint")
         assert sum(engine.metric("fake:kv_leases") for engine in fleet.engines("prefill")) == 0
     finally:

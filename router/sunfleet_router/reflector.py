@@ -84,7 +84,9 @@ class Reflector(Generic[T]):
                 version = None
                 continue
             except TimeoutError:
-                logger.warning("%s: silent for %g s, watching anew", self._source.name, self._silence)
+                # An idle cluster may send nothing at all; at once again, since events of a pause would come late.
+                logger.info("%s: silent for %g s, watching anew", self._source.name, self._silence)
+                continue
             except (ApiFailureError, OSError) as error:
                 logger.warning("%s: %s; again in about %.1f s", self._source.name, error, pause)
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 jitter
