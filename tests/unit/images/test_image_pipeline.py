@@ -44,7 +44,6 @@ class FakeBuilder:
         self.store.remove(ref)
 
     def save(self, ref: str, archive: Path) -> None:
-        archive.parent.mkdir(parents=True, exist_ok=True)
         archive.write_text(ref)
 
 

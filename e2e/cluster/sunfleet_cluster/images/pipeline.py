@@ -86,6 +86,7 @@ class Workshop:
     def load(self, image: Image, ref: str, store: ImageStore) -> None:
         """Copy `ref` from the builder into the cluster; the archive between them lives only meanwhile."""
         archive = self.state.images / f"{image.name}.tar"
+        archive.parent.mkdir(parents=True, exist_ok=True)  # a new state folder, and images that an earlier one built
         archive.unlink(missing_ok=True)
         try:
             with self.progress.step(f"load {image.name} into the cluster"):
