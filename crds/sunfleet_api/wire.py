@@ -5,11 +5,21 @@ and :func:`prefill_params`. Its answer holds ``prompt_token_ids``, ``choices[0].
 ``kv_transfer_params`` that :func:`missing_fields` checks. Decode leg: the client's request, the same salt and
 :func:`decode_params`. An engine pod answers to :data:`ENGINE_MODEL` whatever its role; the decoder writes the name in
 ``sun_response_model`` into its answers, so that the router can pass bytes on unread.
+
+Resume: a decode stream that broke off goes on elsewhere. With :data:`KEY_PROGRESS` each write of a streamed decode leg
+begins with a comment line (:func:`progress_line`) that names the output tokens told by it; the router keeps these and
+strips the line. It prefills the same token ids again, drops that leg's token, and sends a decode leg with all told
+tokens as output and :func:`resume_params`: the decoder replays them silently and tells only what comes after.
+
+Release: ``POST`` :data:`RELEASE_PATH` on a prefill pod with ``{"kv_transfer_params": ...}`` of its answer frees KV that
+no decoder will read. Safe to repeat, and after a decoder has read it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -22,7 +32,14 @@ ENGINE_BASE_MODEL: Final = "sunfleet-base"
 KEY_PROMPT_TOKEN_IDS: Final = "prompt_token_ids"  # noqa: S105 - the engine's own field: skips template and tokenizer
 KEY_OUTPUT_TOKEN_IDS: Final = "sun_output_token_ids"  # noqa: S105 - tokens generated so far, counted as output
 KEY_RESPONSE_MODEL: Final = "sun_response_model"  # the task's name, for the "model" field of the answer
+KEY_PROGRESS: Final = "sun_progress"  # true: say in the stream which tokens were told
+KEY_TOLD_TOKENS: Final = "sun_told_tokens"
+KEY_CREATED: Final = "sun_created"  # on a resume: the "created" of the stream's first chunk
+KEY_OUTPUT_LOGPROBS: Final = "sun_output_logprobs"  # rows of KEY_OUTPUT_TOKEN_IDS; the prefill adds its first token's
 KEY_MAX_TOKENS: Final = "sun_max_tokens"  # the client's max_tokens, so that the prefill refuses what cannot fit
+
+RELEASE_PATH: Final = "/sunfleet/release"
+PROGRESS_PREFIX: Final = b": sun "
 
 # Without every one of these the stock engine would compute the prompt itself, with the wrong weights.
 REQUIRED_TRANSFER_FIELDS: Final = (
@@ -77,6 +94,56 @@ def decode_params(
         KEY_OUTPUT_TOKEN_IDS: list(output),
         KEY_RESPONSE_MODEL: response_model,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Output tokens that one write of a decode stream tells, in order, with their log-probabilities if asked for.
+
+    ``logprobs`` has the shape of :data:`KEY_OUTPUT_LOGPROBS`: ``{"token_ids": [[...]], "logprobs": [[...]], "ranks":
+    [...]}``, one row for each token: the sampled token first, then the alternatives.
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: Mapping[str, Any] | None = None
+
+    def to_line(self) -> bytes:
+        """The comment line, with its line feed; clients of server-sent events ignore it."""
+        ids = ",".join(map(str, self.token_ids)).encode()
+        rows = b"" if self.logprobs is None else b" " + json.dumps(self.logprobs, separators=(",", ":")).encode()
+        return PROGRESS_PREFIX + ids + rows + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Progress:
+        """Read :meth:`to_line`; raises :class:`ValueError` for anything else."""
+        if not line.startswith(PROGRESS_PREFIX):
+            raise ValueError("not a progress line")
+        ids, _, rows = line.removeprefix(PROGRESS_PREFIX).strip().partition(b" ")
+        logprobs = json.loads(rows) if rows else None
+        if logprobs is not None and not isinstance(logprobs, dict):
+            raise ValueError("the log-probabilities of a progress line must be an object")
+        return cls(tuple(int(token) for token in ids.split(b",") if token), logprobs)
+
+
+def resume_params(
+    transfer: Mapping[str, Any],
+    prompt: Sequence[int],
+    output: Sequence[int],
+    response_model: str,
+    *,
+    told: int,
+    logprobs: Mapping[str, Any] | None,
+    created: int | None,
+) -> dict[str, Any]:
+    """:func:`decode_params` for a stream that has begun and told the first ``told`` tokens of ``output``.
+
+    ``told`` is the length of ``output``, or 0 before the first told token: then ``output`` holds the prefill's.
+    ``logprobs`` has a row for each token of ``output``; ``None`` when none were asked for. ``created`` is that of the
+    stream's first chunk.
+    """
+    resumed = {KEY_PROGRESS: True, KEY_TOLD_TOKENS: told, KEY_CREATED: created, KEY_OUTPUT_LOGPROBS: logprobs}
+    given = {key: value for key, value in resumed.items() if value is not None}
+    return decode_params(transfer, prompt, output, response_model) | given
 
 
 class EngineInfo(BaseModel):

@@ -47,3 +47,27 @@ def test_the_decode_leg_gets_the_hand_over_the_tokens_and_the_name() -> None:
     assert params[wire.KEY_RESPONSE_MODEL] == "acme/maths"
     assert wire.missing_fields(params) == ()
     assert params["tp_size"] == 1
+
+
+LOGPROBS = {"token_ids": [[7, 9]], "logprobs": [[-0.5, -1.0]], "ranks": [1]}
+
+
+@pytest.mark.parametrize("progress", [wire.Progress((7,)), wire.Progress((7, 8, 9)), wire.Progress((7,), LOGPROBS)])
+def test_a_progress_line_comes_back_as_it_was_written(progress: wire.Progress) -> None:
+    line = progress.to_line()
+    assert line.startswith(b":"), "a client that sees it must take it for a comment"
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    assert wire.Progress.from_line(line) == progress
+
+
+@pytest.mark.parametrize("line", [b"data: {}\n", b": sun 1,x\n", b": sun 1 [1]\n", b": sun 1 {\n"])
+def test_another_line_is_no_progress(line: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        wire.Progress.from_line(line)
+
+
+def test_a_resumed_leg_names_what_was_told() -> None:
+    params = wire.resume_params(COMPLETE, (1, 2), (3, 4), "acme/maths", told=2, logprobs=None, created=17)
+    told = {wire.KEY_PROGRESS: True, wire.KEY_TOLD_TOKENS: 2, wire.KEY_CREATED: 17}
+    assert params == wire.decode_params(COMPLETE, (1, 2), (3, 4), "acme/maths") | told

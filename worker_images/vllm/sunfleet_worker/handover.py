@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from sunfleet_api import wire
 
-# Added by the prefill's scheduler beside the fields of the transfer; opaque to the router, which passes it on.
-KEY_OUTPUT_LOGPROBS: Final = "sun_output_logprobs"
+KEY_OUTPUT_LOGPROBS: Final = wire.KEY_OUTPUT_LOGPROBS
 
 
 @dataclass(frozen=True)
