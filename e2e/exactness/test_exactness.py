@@ -15,6 +15,7 @@ from sunfleet_api import names
 from support.client import Answer
 from support.metrics import PromptTokens
 from support.prompts import Prompts
+from support.reference import Expected
 from support.running import RunningFleet, assert_exact
 
 pytestmark = pytest.mark.timeout(900)  # the first test may have to wait for engines to start
@@ -80,14 +81,19 @@ def test_the_shortest_prompts(ledger: Ledger, prompts: Prompts, length: int) -> 
 
 
 def test_one_prompt_from_two_tasks_in_turn(ledger: Ledger, prompts: Prompts) -> None:
-    prompt = prompts.new(3 * BLOCK + 5)
-    answers = {}
+    prompt, expected = prompt_that_tells_tasks_apart(ledger, prompts)
     for task in (*TASKS, *TASKS):
-        answers[task] = ledger.ask(task, prompt, max_tokens=OUTPUT)
-        assert_exact(answers[task], ledger.fleet.expected(task, prompt, max_tokens=OUTPUT))
-    assert len({tuple(answer.token_ids) for answer in answers.values()}) == len(TASKS), (
-        "this prompt tells no tasks apart"
-    )
+        assert_exact(ledger.ask(task, prompt, max_tokens=OUTPUT), expected[task])
+
+
+def prompt_that_tells_tasks_apart(ledger: Ledger, prompts: Prompts) -> tuple[list[int], dict[str, Expected]]:
+    """One to which the reference answers differently for each task; two small modules often agree."""
+    for _ in range(20):
+        prompt = prompts.new(3 * BLOCK + 5)
+        expected = {task: ledger.fleet.expected(task, prompt, max_tokens=OUTPUT) for task in TASKS}
+        if len({tuple(answer.token_ids) for answer in expected.values()}) == len(TASKS):
+            return prompt, expected
+    raise AssertionError("20 prompts told no tasks apart: are the modules different?")
 
 
 def test_a_second_turn_reads_the_first_answer_as_prompt(ledger: Ledger, prompts: Prompts) -> None:
@@ -102,7 +108,7 @@ def test_a_second_turn_reads_the_first_answer_as_prompt(ledger: Ledger, prompts:
 
 
 def test_eight_mixed_requests_share_one_decode_pod_at_once(ledger: Ledger, prompts: Prompts) -> None:
-    output = 64
+    output = 160  # long enough that the first is not done before the last has begun, on a busy machine too
     asked = [(TASKS[i % 2], prompts.new(20 + 17 * i)) for i in range(8)]
     for task, prompt in asked:  # once prefilled, all eight reach the decode pod together
         ledger.ask(task, prompt, max_tokens=1)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from tests.engine.legs import Pair
-from tests.engine.processes import ROOT, Engine, Engines
 
 from sunfleet_cluster.state import StateFolder
+from support.engines import ROOT, Engine, Engines
 from support.reference import Reference
 
 # Merging rounds to the checkpoint's type; here both sides read the merged weights, so float32 keeps them whole.

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tests.engine.processes import Engine
-
 from sunfleet_api import wire
+from support.engines import Engine
 
 Json = dict[str, Any]
 RESPONSE_MODEL = "acme/task"

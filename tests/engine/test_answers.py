@@ -8,9 +8,9 @@ import re
 import pytest
 from tests.engine.conftest import Task
 from tests.engine.legs import RESPONSE_MODEL, Stream, chat, completion, post
-from tests.engine.processes import BLOCK
 from tests.engine.test_exact import expected, tokens
 
+from support.engines import BLOCK
 from support.reference import Expected, Reference
 
 QUESTION = [{"role": "user", "content": "What is the capital of France? Answer in one short sentence."}]

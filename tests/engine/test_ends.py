@@ -9,8 +9,9 @@ from collections.abc import Callable
 import pytest
 from tests.engine.conftest import Task
 from tests.engine.legs import completion, leave_after, metric, post
-from tests.engine.processes import Engine, free_ports
 from tests.engine.test_exact import tokens
+
+from support.engines import Engine, free_ports
 
 KV_USED = "vllm:kv_cache_usage_perc"
 LEASE_SECONDS = 30

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tests.engine.conftest import Task
 from tests.engine.legs import Answer, metric, post
-from tests.engine.processes import BLOCK, STEP_TOKENS, Engine
 
+from support.engines import BLOCK, STEP_TOKENS, Engine
 from support.exact import compare
 from support.reference import Expected, Reference
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.engine.conftest import Task
 from tests.engine.legs import Answer, chat, completion, metric, post
-from tests.engine.processes import MAX_MODEL_LEN, Engine, get_json, get_status
 
 from sunfleet_api import wire
+from support.engines import MAX_MODEL_LEN, Engine, get_json, get_status
 
 PROMPT = list(range(100, 140))
 MESSAGES = [{"role": "user", "content": "Hello."}]

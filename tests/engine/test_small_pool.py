@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from tests.engine.conftest import Task
 from tests.engine.legs import Answer, Pair, Stream, completion, metric, post, post_stream
-from tests.engine.processes import Engine, Engines, get_status
 from tests.engine.test_ends import within
 from tests.engine.test_exact import assert_exact, expected, tokens
 
 from sunfleet_cluster.state import StateFolder
+from support.engines import Engine, Engines, get_status
 from support.reference import Reference
 
 
