@@ -13,15 +13,17 @@ import pytest
 
 from sunfleet_api import names
 from support.client import Answer
+from support.judge import Judge
 from support.metrics import PromptTokens
 from support.prompts import Prompts
 from support.reference import Expected
-from support.running import RunningFleet, assert_exact
+from support.running import RunningFleet
 
 pytestmark = pytest.mark.timeout(900)  # the first test may have to wait for engines to start
 
 BLOCK = 32  # spec.engine.blockSize of the sample
 LENGTHS = [blocks * BLOCK + offset for blocks in range(1, 5) for offset in (-1, 0, 1)]
+COLD, CACHED, TURNS, MIXED, SHAPED = "1 cold", "2 cached", "2 chat turns", "3 mixed batch", "7 shaped"
 TASKS = ("arith", "toolcall")
 OUTPUT = 12  # tokens; from every length near a block border the answer crosses that border
 
@@ -29,8 +31,9 @@ OUTPUT = 12  # tokens; from every length near a block border the answer crosses 
 class Ledger:
     """Asks, compares, and keeps count of the prompts that reached a decoder."""
 
-    def __init__(self, fleet: RunningFleet) -> None:
+    def __init__(self, fleet: RunningFleet, judge: Judge) -> None:
         self.fleet = fleet
+        self._judge = judge
         self.before = {role: fleet.prompt_tokens(fleet.pods(role)) for role in (names.ROLE_PREFILL, names.ROLE_DECODE)}
         self.answers: list[Answer] = []
 
@@ -39,6 +42,10 @@ class Ledger:
         answer = self.fleet.client.complete(task, prompt, stream=stream, **options)
         self.answers.append(answer)
         return answer
+
+    def compare(self, line: str, answer: Answer, expected: Expected) -> None:
+        """Of a line of the contract; raises :class:`AssertionError` unless it is exact."""
+        self._judge.check(line, answer, expected)
 
     def counted(self, role: str) -> PromptTokens:
         """Prompt tokens by source over all pods of a role, since the ledger was opened."""
@@ -51,8 +58,8 @@ class Ledger:
 
 
 @pytest.fixture(scope="module")
-def ledger(fleet: RunningFleet) -> Ledger:
-    return Ledger(fleet)
+def ledger(fleet: RunningFleet, judge: Judge) -> Ledger:
+    return Ledger(fleet, judge)
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +75,8 @@ def test_cold_and_repeated_at_every_side_of_a_block_border(
     prompt = prompts.new(length)
     expected = ledger.fleet.expected(task, prompt, max_tokens=OUTPUT, ignore_eos=True)
     options: dict[str, Any] = {"max_tokens": OUTPUT, "extra_body": {"ignore_eos": True}}
-    assert_exact(ledger.ask(task, prompt, **options), expected)
-    assert_exact(ledger.ask(task, prompt, stream=True, **options), expected)
+    ledger.compare(COLD, ledger.ask(task, prompt, **options), expected)
+    ledger.compare(CACHED, ledger.ask(task, prompt, stream=True, **options), expected)
 
 
 @pytest.mark.parametrize("length", [1, 2])
@@ -77,13 +84,13 @@ def test_the_shortest_prompts(ledger: Ledger, prompts: Prompts, length: int) -> 
     prompt = prompts.new(length)
     for task in TASKS:
         expected = ledger.fleet.expected(task, prompt, max_tokens=OUTPUT)
-        assert_exact(ledger.ask(task, prompt, max_tokens=OUTPUT), expected)
+        ledger.compare(COLD, ledger.ask(task, prompt, max_tokens=OUTPUT), expected)
 
 
 def test_one_prompt_from_two_tasks_in_turn(ledger: Ledger, prompts: Prompts) -> None:
     prompt, expected = prompt_that_tells_tasks_apart(ledger, prompts)
     for task in (*TASKS, *TASKS):
-        assert_exact(ledger.ask(task, prompt, max_tokens=OUTPUT), expected[task])
+        ledger.compare(CACHED, ledger.ask(task, prompt, max_tokens=OUTPUT), expected[task])
 
 
 def prompt_that_tells_tasks_apart(ledger: Ledger, prompts: Prompts) -> tuple[list[int], dict[str, Expected]]:
@@ -104,7 +111,8 @@ def test_a_second_turn_reads_the_first_answer_as_prompt(ledger: Ledger, prompts:
         first = ledger.ask(task, first_prompt, **options)
         second_prompt = [*first_prompt, *first.token_ids, *prompts.new(9)]
         second = ledger.ask(task, second_prompt, **options)
-        assert_exact(second, ledger.fleet.expected(task, second_prompt, max_tokens=BLOCK + 3, ignore_eos=True))
+        expected = ledger.fleet.expected(task, second_prompt, max_tokens=BLOCK + 3, ignore_eos=True)
+        ledger.compare(TURNS, second, expected)
 
 
 def test_eight_mixed_requests_share_one_decode_pod_at_once(ledger: Ledger, prompts: Prompts) -> None:
@@ -117,7 +125,7 @@ def test_eight_mixed_requests_share_one_decode_pod_at_once(ledger: Ledger, promp
         futures = [pool.submit(ledger.ask, task, prompt, stream=True, **options) for task, prompt in asked]
         answers = [future.result() for future in futures]
     for (task, prompt), answer in zip(asked, answers, strict=True):
-        assert_exact(answer, ledger.fleet.expected(task, prompt, max_tokens=output, ignore_eos=True))
+        ledger.compare(MIXED, answer, ledger.fleet.expected(task, prompt, max_tokens=output, ignore_eos=True))
     assert len({answer.decode_pod for answer in answers}) == 1
     assert most_at_once(answers) == len(asked), "the requests did not overlap"
 
@@ -144,13 +152,13 @@ def test_penalties_and_minimum_count_the_first_token_as_output(
     for task in TASKS:
         prompt = prompts.new(BLOCK + 11)
         expected = ledger.fleet.expected(task, prompt, max_tokens=20, **sampling)
-        assert_exact(ledger.ask(task, prompt, max_tokens=20, **options), expected)
+        ledger.compare(SHAPED, ledger.ask(task, prompt, max_tokens=20, **options), expected)
 
 
 def test_a_single_token_needs_no_decoder(ledger: Ledger, prompts: Prompts) -> None:
     prompt = prompts.new(BLOCK)
     answer = ledger.ask("arith", prompt, max_tokens=1)
-    assert_exact(answer, ledger.fleet.expected("arith", prompt, max_tokens=1))
+    ledger.compare(COLD, answer, ledger.fleet.expected("arith", prompt, max_tokens=1))
     assert answer.decode_pod == ""
 
 

@@ -10,9 +10,10 @@ import openai
 import pytest
 
 from sunfleet_api import names
+from support.exact import assert_exact
 from support.fleet import engine_pods, wait_ready
 from support.kubectl import FIELD_MANAGER, Json, wait_until
-from support.running import START_SECONDS, SYNC_SECONDS, RunningFleet, assert_exact
+from support.running import START_SECONDS, SYNC_SECONDS, RunningFleet
 from support.samples import EMBEDDED, documents, sample_request
 
 pytestmark = pytest.mark.timeout(900)  # real engines take minutes to start

@@ -21,6 +21,7 @@ class Answer:
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     prompt_token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)  # of the chosen tokens, when asked for
     finish_reason: str | None = None
     prefill_pod: str = ""
     decode_pod: str = ""
@@ -88,4 +89,10 @@ def _add(answer: Answer, part: Mapping[str, Any]) -> None:
         answer.text += choice.get("text") or said.get("content") or ""
         answer.token_ids += choice.get("token_ids") or []
         answer.prompt_token_ids = choice.get("prompt_token_ids") or answer.prompt_token_ids
+        answer.logprobs += _logprobs(choice.get("logprobs") or {})
         answer.finish_reason = choice.get("finish_reason") or answer.finish_reason
+
+
+def _logprobs(given: Mapping[str, Any]) -> list[float]:
+    """Completions name them in a list, chats in one object a token."""
+    return list(given.get("token_logprobs") or [one["logprob"] for one in given.get("content") or ()])

@@ -83,6 +83,7 @@ class Engine:
                 env={**os.environ, **settings.to_env(), "PYTHONPATH": _paths(), "HOME": str(self.folder)},
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,  # the engine's processes are one group, which faults hit as a whole
             )
 
     def _extra_args(self) -> dict[str, str]:
@@ -109,6 +110,22 @@ class Engine:
         """Send SIGTERM."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to every process of the engine, as when a node goes; waits until it is gone."""
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def freeze(self) -> None:
+        """Stop every process of the engine in its tracks, with all connections open."""
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Undo :meth:`freeze`."""
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGCONT)
 
     def stop(self) -> int:
         """Drain and wait; the exit code. Safe to repeat."""
@@ -174,8 +191,13 @@ def get_status(url: str) -> int:
 
 
 def get_json(url: str) -> object:
+    return json.loads(get_text(url))
+
+
+def get_text(url: str) -> str:
     with urllib.request.urlopen(url, timeout=30) as answer:
-        return json.load(answer)
+        text: str = answer.read().decode()
+        return text
 
 
 def _paths() -> str:
