@@ -33,7 +33,7 @@ check: venv ## Format, lint, types, import layers, layout, generated files
 	$(PYTEST) tests/static
 
 ##@ Tests, one tier at a time
-.PHONY: unit apiserver e2e e2e-smoke e2e-fleet e2e-exactness e2e-operator e2e-router e2e-engine
+.PHONY: unit apiserver e2e e2e-smoke e2e-fleet e2e-exactness e2e-exactness-short e2e-exactness-local e2e-operator e2e-router e2e-engine
 unit: venv ## Unit tests: no processes beyond loopback sockets
 	$(PYTEST) tests/unit
 
@@ -48,8 +48,14 @@ e2e-smoke: ## The cluster itself: DNS, policies, GPUs, healing
 e2e-fleet: ## Two manifests become a fleet of real engines
 	$(PYTEST) e2e/fleet
 
-e2e-exactness: ## Token-exact against the reference, on real engines
+e2e-exactness: ## Token-exact against the reference, on real engines: everything, and a table of it
 	$(PYTEST) e2e/exactness
+
+e2e-exactness-short: ## The part of it that make test runs
+	$(PYTEST) e2e/exactness -m "not long"
+
+e2e-exactness-local: ## The part of it that needs no cluster, only engines on loopback
+	$(PYTEST) e2e/exactness/local e2e/exactness/shaped
 
 e2e-operator: ## The operator on the real cluster, with the fake engine
 	$(PYTEST) e2e/operator

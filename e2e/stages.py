@@ -74,7 +74,7 @@ VERBS = {
         Stage("apiserver", "static, unit, API server"),
         Stage("e2e-smoke", "cluster"),
         Stage("e2e-fleet", "fleet"),
-        Stage("e2e-exactness", "exactness"),
+        Stage("e2e-exactness-short", "exactness"),
         Stage("e2e-operator", "operator"),
         Stage("e2e-router", "router"),
     ),

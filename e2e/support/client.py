@@ -21,7 +21,6 @@ class Answer:
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     prompt_token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)  # of the chosen tokens, when asked for
     finish_reason: str | None = None
     prefill_pod: str = ""
     decode_pod: str = ""
@@ -29,6 +28,7 @@ class Answer:
     first_token_at: float = 0.0  # of a whole answer: when it was there
     ended_at: float = 0.0
     usage: dict[str, Any] = field(default_factory=dict)
+    logprobs: list[float] = field(default_factory=list)  # of the chosen tokens, when asked for
 
     @property
     def seconds(self) -> float:

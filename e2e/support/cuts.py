@@ -55,8 +55,12 @@ class CuttingProxy:
         self.port = 0
 
     async def start(self) -> None:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = int(server.sockets[0].getsockname()[1])
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = int(self._server.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._server.close()
 
     async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         try:
@@ -125,6 +129,7 @@ class Proxies:
 
     def __init__(self) -> None:
         self.plan = CutPlan()
+        self._made: list[CuttingProxy] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxies", daemon=True)
 
@@ -132,6 +137,7 @@ class Proxies:
         """A started proxy, with ``cuts`` under the plan; set its ``target`` before anyone connects."""
         proxy = CuttingProxy(self.plan if cuts else CutPlan())
         asyncio.run_coroutine_threadsafe(proxy.start(), self._loop).result(timeout=10)
+        self._made.append(proxy)
         return proxy
 
     def __enter__(self) -> Self:
@@ -139,12 +145,14 @@ class Proxies:
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result(timeout=10)
+        asyncio.run_coroutine_threadsafe(self._close_all(), self._loop).result(timeout=10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=10)
         self._loop.close()
 
-    async def _cancel_all(self) -> None:
+    async def _close_all(self) -> None:
+        for proxy in self._made:
+            proxy.close()
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()

@@ -97,14 +97,7 @@ class Engine:
             EngineDidNotStart: it ended, or is not there after ``START_SECONDS``.
         """
         assert self.process is not None
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                raise EngineDidNotStart(f"{self.name} ended with {self.process.returncode}:\n{self.log_tail()}")
-            if get_status(f"{self.url}/sunfleet/readyz") == 200:
-                return
-            time.sleep(0.3)
-        raise EngineDidNotStart(f"{self.name} is not ready after {START_SECONDS} s:\n{self.log_tail()}")
+        wait_for_status(f"{self.url}/sunfleet/readyz", self.process, self.log)
 
     def terminate(self) -> None:
         """Send SIGTERM."""
@@ -138,9 +131,6 @@ class Engine:
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()
-
-    def log_tail(self) -> str:
-        return self.log.read_text(errors="replace")[-3000:]
 
 
 class Engines:
@@ -177,6 +167,21 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def wait_for_status(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Return once a started server answers 200.
+
+    Raises:
+        EngineDidNotStart: it ended, or is not there after ``START_SECONDS``; with the end of its log.
+    """
+    deadline = time.monotonic() + START_SECONDS
+    while get_status(url) != 200:
+        late = time.monotonic() > deadline
+        if late or process.poll() is not None:
+            what = f"no answer after {START_SECONDS} s" if late else f"it ended with {process.returncode}"
+            raise EngineDidNotStart(f"{url}: {what}:\n{log.read_text(errors='replace')[-3000:]}")
+        time.sleep(0.3)
 
 
 def get_status(url: str) -> int:

@@ -23,6 +23,7 @@ class Reply:
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     body: Any = None
+    events: list[Json] = field(default_factory=list)  # of a stream
     text: str = ""
     finish_reason: str = ""
     error: Json | None = None
@@ -104,6 +105,7 @@ def _read_stream(answer: http.client.HTTPResponse, reply: Reply, on_event: Calla
             reply.done = True
             continue
         event = json.loads(data)
+        reply.events.append(event)
         reply.error = event.get("error") or reply.error
         for choice in event.get("choices", ()):
             reply.text += choice.get("text", "")

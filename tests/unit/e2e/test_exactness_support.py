@@ -1,0 +1,133 @@
+"""The parts of the exactness suites that must not be wrong themselves: forms of answers, the table, cuts."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.client import Answer
+from support.cuts import CuttingProxy, Proxies
+from support.judge import Judge
+from support.reference import Expected
+from support.shapes import of_stream, of_whole
+from support.table import Table
+
+
+def chunk(**fields: Any) -> dict[str, Any]:
+    return {"id": "x", "created": 1, "model": "m", "choices": [{"index": 0, **fields}]}
+
+
+def test_a_stream_has_the_form_of_the_whole_answer() -> None:
+    whole = {
+        "id": "a", "created": 2, "model": "n", "usage": {"completion_tokens": 2},
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi you"}, "finish_reason": "stop"}],
+    }  # fmt: skip
+    events = [
+        chunk(delta={"role": "assistant", "content": ""}, finish_reason=None),
+        chunk(delta={"content": "Hi"}),
+        chunk(delta={"content": " you"}, finish_reason="stop"),
+        {"id": "x", "choices": [], "usage": {"completion_tokens": 2}},
+    ]
+    assert of_stream(events) == of_whole(whole)
+    events[2]["choices"][0]["delta"]["content"] = " me"
+    assert of_stream(events) != of_whole(whole)
+
+
+def test_tool_calls_come_together_without_their_ids() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+    whole = {
+        "choices": [{"index": 0, "message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}]
+    }
+    first = {"index": 0, "id": "9", "type": "function", "function": {"name": "f", "arguments": ""}}
+    rest = {"index": 0, "function": {"arguments": '{"a":1}'}}
+    events = [
+        chunk(delta={"tool_calls": [first]}),
+        chunk(delta={"tool_calls": [rest]}),
+        chunk(delta={}, finish_reason="tool_calls"),
+    ]
+    of_tools = of_whole(whole)["choices"][0]["message"]["tool_calls"]
+    assert of_stream(events)["choices"][0]["message"]["tool_calls"] == [
+        {key: value for key, value in call.items() if key != "id"} for call in of_tools
+    ]
+
+
+def expected(tokens: list[int]) -> Expected:
+    return Expected(
+        prompt_token_ids=[1], token_ids=tokens, text="ab", finish_reason="length",
+        logprobs=[-1.0] * len(tokens), margins=[1.0] * len(tokens), runners_up=[0] * len(tokens),
+    )  # fmt: skip
+
+
+def test_the_table_counts_what_was_compared_and_what_was_wrong(tmp_path: Path) -> None:
+    judge = Judge()
+    usage = {"prompt_tokens": 1, "completion_tokens": 2}
+    right = Answer(text="ab", token_ids=[3, 4], prompt_token_ids=[1], finish_reason="length", usage=usage)
+    judge.check("1 cold", right, expected([3, 4]))
+    judge.note("1 cold", resumes=2)
+    with pytest.raises(AssertionError, match="token 1: got 4, expected 5"):
+        judge.check("1 cold", right, expected([3, 5]))
+    row = judge.table.row("1 cold", "16-bit", "LoRA")
+    assert (row.requests, row.tokens, row.mismatches, row.resumes) == (2, 2, 1, 2)
+    assert judge.table.text().splitlines()[-1].split() == ["all", "2", "2", "1", "0", "2", "0"]
+    judge.table.write(tmp_path / "table.json")
+    assert json.loads((tmp_path / "table.json").read_text())[0]["mismatches"] == 1
+    assert Table().rows == []
+
+
+class Engine(BaseHTTPRequestHandler):
+    """Answers every request with six events."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        events = b"".join(b"data: %d\n\n" % number for number in range(6))
+        self.send_response(200)
+        self.send_header("content-length", str(len(events)))
+        self.end_headers()
+        self.wfile.write(events)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def proxied() -> Iterator[tuple[Proxies, CuttingProxy]]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Engine)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with Proxies() as lines:
+        proxy = lines.make(cuts=True)
+        proxy.target = server.server_port
+        yield lines, proxy
+    server.shutdown()
+    server.server_close()
+
+
+def read(proxy: CuttingProxy, request_id: str) -> bytes:
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
+    try:
+        connection.request("POST", "/", b"{}", {"x-request-id": request_id})
+        return connection.getresponse().read()
+    except http.client.IncompleteRead as error:
+        return error.partial
+    except (ConnectionError, http.client.BadStatusLine):
+        return b"nothing"
+    finally:
+        connection.close()
+
+
+def test_a_chosen_request_is_cut_after_exactly_so_many_events(proxied: tuple[Proxies, CuttingProxy]) -> None:
+    lines, proxy = proxied
+    lines.plan.plan("chosen", [2, 0])
+    assert read(proxy, "another").count(b"data") == 6
+    assert read(proxy, "chosen") == b"data: 0\n\ndata: 1\n\n"
+    assert read(proxy, "chosen") == b"nothing"
+    assert read(proxy, "chosen").count(b"data") == 6
+    assert lines.plan.done == 2
