@@ -19,7 +19,6 @@ from sunfleet_tuner.checkpoint import (
     save_adapter,
     write_meta,
 )
-from sunfleet_tuner.files import whole_folder
 from sunfleet_tuner.merge import merge
 from sunfleet_tuner.reference import Modules, ModuleSpec, Sampling
 from sunfleet_tuner.samples import models
@@ -121,6 +120,28 @@ def test_the_models_folder_is_made_once_and_follows_the_adapters(
     assert [line.split()[0] for line in said] == ["kept", "copied", "merged"]
 
 
+def test_a_run_killed_after_an_adapter_was_replaced_does_not_keep_the_module_merged_from_the_old_one(
+    tuned: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, adapter = tuned
+    source = tmp_path / "shipped"
+    source.mkdir()
+    adapter.rename(source / "arith")
+    write_meta(source / "arith", META.model_copy(update={"tuned_against": checkpoint_digest(base)}))
+    monkeypatch.setattr(models, "make_base", lambda _target: False)
+    models.make_models(tmp_path, source, lambda _: None)
+    write_meta(source / "arith", read_meta(source / "arith").model_copy(update={"task": "changed"}))
+
+    def killed(line: str) -> None:
+        if line.startswith("copied"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        models.make_models(tmp_path, source, killed)
+    models.make_models(tmp_path, source, lambda _: None)
+    assert read_meta(tmp_path / "arith-full").task == "changed"
+
+
 _ACCURACY = Accuracy(prefill="tuned", decode="base", correct=1, total=2)
 
 
@@ -145,23 +166,3 @@ def test_the_digest_is_of_the_files_that_decide_what_is_computed(tmp_path: Path)
     config = folder / "config.json"
     config.write_text(config.read_text().replace('"hidden_act": "silu"', '"hidden_act": "gelu"'))
     assert checkpoint_digest(folder) != before
-
-
-def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    target = tmp_path / "made"
-    with pytest.raises(RuntimeError):
-        _write_half_of(target)
-    assert list(tmp_path.iterdir()) == []
-    for content in ("one", "two"):
-        with whole_folder(target) as draft:
-            (draft / "file").write_text(content)
-            (draft / "file").chmod(0o600)
-    assert (target / "file").read_text() == "two"
-    assert (target / "file").stat().st_mode & 0o777 == 0o644
-    assert list(tmp_path.iterdir()) == [target]
-
-
-def _write_half_of(target: Path) -> None:
-    with whole_folder(target) as draft:
-        (draft / "half").write_text("")
-        raise RuntimeError

@@ -125,3 +125,44 @@ def test_a_folder_is_copied_and_a_claim_never_is(run: Run, tmp_path: Path) -> No
     assert contents(tmp_path / "model") == without_docs(model_files(1))
     code, report = run("fetch", "pvc://models/base", "--to", str(tmp_path / "model"))
     assert (code, report.error_reason) == (1, "UnsupportedScheme")
+
+
+def test_files_that_no_fetch_wrote_are_left_alone(hub: FakeHub, run: Run, tmp_path: Path) -> None:
+    hub.commit("acme/base", model_files(1))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/thesis.tex").write_text("years of work")
+    code, report = run("fetch", "hf://acme/base", "--to", str(tmp_path / "home"))
+    assert (code, report.error_reason) == (1, "TargetInUse")
+    assert "thesis.tex" in report.error_message
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["thesis.tex"]
+
+
+def test_what_somebody_puts_beside_a_checkpoint_outlives_the_next_revision(
+    hub: FakeHub, run: Run, tmp_path: Path
+) -> None:
+    hub.commit("acme/base", {**model_files(1), "vocab.txt": b"old"})
+    run("fetch", "hf://acme/base", "--to", str(tmp_path / "model"))
+    (tmp_path / "model/notes.txt").write_text("mine")
+    hub.commit("acme/base", model_files(2))
+    assert run("fetch", "hf://acme/base", "--to", str(tmp_path / "model"))[0] == 0
+    assert contents(tmp_path / "model") == {**without_docs(model_files(2)), "notes.txt": b"mine"}
+
+
+def test_a_run_killed_while_files_move_into_place_is_finished_by_the_next(
+    hub: FakeHub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.commit("acme/base", {**model_files(1), "vocab.txt": b"old"})
+    run("fetch", "hf://acme/base", "--to", str(tmp_path / "model"))
+    hub.commit("acme/base", model_files(2))
+    replace, moves = Path.replace, iter(range(99))
+
+    def killed(self: Path, target: Path) -> Path:
+        if next(moves) == 2:  # the marker has gone aside, and one file has moved
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "replace", killed)
+        run("fetch", "hf://acme/base", "--to", str(tmp_path / "model"))
+    assert run("fetch", "hf://acme/base", "--to", str(tmp_path / "model"))[0] == 0
+    assert contents(tmp_path / "model") == without_docs(model_files(2))

@@ -3,29 +3,53 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 
+# A folder with one of these and nothing but files beside it is a checkpoint; anything else is somebody's and stays.
+_CHECKPOINT_FILES = ("config.json", "adapter_config.json")
+
+
 @contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
-    """Yield an empty folder; when the block succeeds it becomes ``target``, in place of what was there."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    """Yield an empty folder; when the block succeeds it becomes ``target``, in place of the checkpoint that was there.
+
+    One process at a time may write a target. Raises FileExistsError when something else than a checkpoint is there.
+    """
+    target = target.absolute()
+    draft, old = (target.with_name(f".{target.name}.{state}") for state in ("new", "old"))
+    if not target.exists() and old.exists():
+        old.rename(target)  # a run was killed between the two steps of replacing it
+    _refuse_foreign(target)
+    for leftover in (draft, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    draft.mkdir(parents=True)
     try:
         yield draft
         _let_everyone_read(draft)
         if target.exists():
-            shutil.rmtree(target)
+            target.rename(old)  # never half deleted under its own name
         draft.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
+def _refuse_foreign(target: Path) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise FileExistsError(f"{target} is a file: name a folder to write")
+    entries = list(target.iterdir())
+    flat = all(entry.is_file() for entry in entries)
+    if entries and not (flat and any((target / name).is_file() for name in _CHECKPOINT_FILES)):
+        raise FileExistsError(f"{target} holds something else than a checkpoint: name a new or empty folder")
+
+
 def _let_everyone_read(folder: Path) -> None:
-    """``mkdtemp`` and safetensors make private files; pods read weights as another user."""
+    """safetensors makes private files; pods read weights as another user."""
     folder.chmod(0o755)
     for path in folder.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)

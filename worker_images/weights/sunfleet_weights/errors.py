@@ -14,6 +14,7 @@
     ├── InvalidCheckpoint       files are there and contradict themselves or cannot be read
     ├── ChecksumMismatch        what arrived is not what was promised
     ├── NotEnoughSpace          the target cannot hold the files
+    ├── TargetInUse             the target holds files that no fetch wrote
     └── ReportTooLarge          more facts than a termination message holds
 """
 
@@ -60,6 +61,9 @@ class ChecksumMismatch(WeightsError): ...  # noqa: N818
 
 
 class NotEnoughSpace(WeightsError): ...  # noqa: N818
+
+
+class TargetInUse(WeightsError): ...  # noqa: N818
 
 
 class ReportTooLarge(WeightsError): ...  # noqa: N818

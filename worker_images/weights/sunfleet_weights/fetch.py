@@ -2,7 +2,8 @@
 
 Files arrive in a folder of their own inside the target (which is often a mount point and cannot be renamed), are
 checked there one by one, and move into place when all are good; the marker is written last. A run that is killed leaves
-the good files for the next one.
+the good files for the next one. Only what an earlier run wrote is ever replaced or removed: a folder with other files in
+it is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from sunfleet_api.files import META_FILE, relevant_files
-from sunfleet_weights.errors import ChecksumMismatch, NotEnoughSpace
+from sunfleet_weights.errors import ChecksumMismatch, NotEnoughSpace, TargetInUse
 from sunfleet_weights.hashing import git_oid_file, sha256_file
 from sunfleet_weights.inspect import Kind, check_complete
 from sunfleet_weights.progress import Progress
@@ -27,6 +28,7 @@ _log = logging.getLogger(__name__)
 
 MARKER: Final = ".sunfleet-fetched.json"
 _STAGE: Final = ".sunfleet-partial"
+_PREVIOUS: Final = "previous.json"  # in the stage: the marker of what lies in the target while it is replaced
 _ATTEMPTS: Final = 2  # of a file that arrives damaged
 _MARGIN_BYTES: Final = 64 << 20  # left free on the target's file system
 
@@ -37,6 +39,7 @@ def fetch(source: Source, target: Path, kind: Kind | None, workers: int) -> None
     if is_fetched(target, source.uri):
         _log.info("%s is in %s already", source.uri, target)
         return
+    _refuse_foreign(target)
     wanted = _wanted(source, kind)
     stage = target / _STAGE
     stage.mkdir(exist_ok=True)
@@ -48,12 +51,35 @@ def fetch(source: Source, target: Path, kind: Kind | None, workers: int) -> None
 
 def is_fetched(target: Path, uri: str) -> bool:
     """Whether an earlier run finished with this very URI and nothing is missing since."""
+    found = _marker(target / MARKER)
     try:
-        marker = json.loads((target / MARKER).read_bytes())
-        sizes: dict[str, int] = marker["files"]
-        return marker["uri"] == uri and all((target / path).stat().st_size == size for path, size in sizes.items())
-    except (OSError, ValueError, KeyError, TypeError):  # no marker, or not ours
+        return (
+            found is not None
+            and found[0] == uri
+            and all((target / path).stat().st_size == size for path, size in found[1].items())
+        )
+    except OSError:
         return False
+
+
+def _marker(path: Path) -> tuple[str, dict[str, int]] | None:
+    """URI and file sizes of a marker; None where there is none that we wrote."""
+    try:
+        marker = json.loads(path.read_bytes())
+        return str(marker["uri"]), {str(name): int(size) for name, size in marker["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _refuse_foreign(target: Path) -> None:
+    """A folder is ours when it is empty, or when an earlier run has begun or finished in it."""
+    if (target / _STAGE).is_dir() or _marker(target / MARKER):
+        return
+    if found := sorted(path.name for path in target.iterdir() if path.is_file()):
+        raise TargetInUse(
+            f"{target} holds files that are not from an earlier fetch ({', '.join(found[:3])}{', ...' * (len(found) > 3)}):"
+            " name a new or empty folder"
+        )
 
 
 def _wanted(source: Source, kind: Kind | None) -> list[SourceFile]:
@@ -119,11 +145,11 @@ def _fault(path: Path, file: SourceFile) -> str:
 
 
 def _publish(uri: str, wanted: Sequence[SourceFile], stage: Path, target: Path) -> None:
-    (target / MARKER).unlink(missing_ok=True)
-    kept = {file.path for file in wanted}
-    for stale in target.iterdir():  # of another revision
-        if stale.is_file() and stale.name not in kept:
-            stale.unlink()
+    if (target / MARKER).exists():
+        (target / MARKER).replace(stage / _PREVIOUS)  # kept, or a run killed below would not know what is stale
+    _, previous = _marker(stage / _PREVIOUS) or ("", {})
+    for stale in previous.keys() - {file.path for file in wanted}:
+        (target / stale).unlink(missing_ok=True)
     for file in wanted:
         (stage / file.path).replace(target / file.path)
     marker = json.dumps({"uri": uri, "files": {file.path: file.size for file in wanted}}).encode()

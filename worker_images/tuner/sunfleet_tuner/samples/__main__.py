@@ -9,6 +9,7 @@ python -m sunfleet_tuner.samples merge --base MODELS/base --adapter ADAPTER --to
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from transformers.utils import logging
@@ -20,10 +21,19 @@ from sunfleet_tuner.samples.models import make_models
 from sunfleet_tuner.samples.tasks import TASKS
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Parse the command line and make what it names."""
+def main(argv: list[str] | None = None) -> int:
+    """Parse the command line and make what it names; 0, or 1 after an error that a person can mend."""
     args = _parser().parse_args(argv)
     logging.disable_progress_bar()
+    try:
+        _run(args)
+    except (ValueError, OSError) as error:  # another decoder, a folder that is not there or not ours
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return 0
+
+
+def _run(args: argparse.Namespace) -> None:
     if args.command == "models":
         make_models(args.to, args.adapters, _say)
     elif args.command == "base":
@@ -65,4 +75,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

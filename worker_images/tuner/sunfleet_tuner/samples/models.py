@@ -28,14 +28,23 @@ def make_models(target: Path, adapters: Path, say: Callable[[str], None]) -> Non
         if _same(source, copied):
             say(f"kept {copied}")
             continue
+        if source.name == FULL_TASK:
+            _forget(full)  # before the adapter it is merged from is replaced, or a killed run would keep it for ever
         with whole_folder(copied) as draft:
             shutil.copytree(source, draft, dirs_exist_ok=True)
         say(f"copied {copied}")
-        if source.name == FULL_TASK:
-            shutil.rmtree(full, ignore_errors=True)
     if not full.exists():
         merge(base, target / "adapters" / FULL_TASK, full)
         say(f"merged {full}")
+
+
+def _forget(folder: Path) -> None:
+    """Delete a folder so that a killed run leaves the whole of it or nothing under its name."""
+    gone = folder.with_name(f".{folder.name}.gone")
+    shutil.rmtree(gone, ignore_errors=True)
+    if folder.exists():
+        folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def _check_decoder(adapter: Path, digest: str) -> None:
@@ -44,7 +53,7 @@ def _check_decoder(adapter: Path, digest: str) -> None:
     if tuned_against != digest:
         raise ValueError(
             f"{adapter} was tuned against decoder {tuned_against}, but the base model made here is {digest}: "
-            "tune the adapter again (python -m sunfleet_tuner.samples tune)"
+            "delete its folder to have it made anew, or tune the adapter again (docs/tuning.md)"
         )
 
 
