@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-
 # A folder with one of these and nothing but files beside it is a checkpoint; anything else is somebody's and stays.
 _CHECKPOINT_FILES = ("config.json", "adapter_config.json")
 

@@ -2,8 +2,8 @@
 
 Files arrive in a folder of their own inside the target (which is often a mount point and cannot be renamed), are
 checked there one by one, and move into place when all are good; the marker is written last. A run that is killed leaves
-the good files for the next one. Only what an earlier run wrote is ever replaced or removed: a folder with other files in
-it is refused.
+the good files for the next one. Only what an earlier run wrote is ever replaced or removed: a folder with other files is
+refused.
 """
 
 from __future__ import annotations
@@ -76,10 +76,8 @@ def _refuse_foreign(target: Path) -> None:
     if (target / _STAGE).is_dir() or _marker(target / MARKER):
         return
     if found := sorted(path.name for path in target.iterdir() if path.is_file()):
-        raise TargetInUse(
-            f"{target} holds files that are not from an earlier fetch ({', '.join(found[:3])}{', ...' * (len(found) > 3)}):"
-            " name a new or empty folder"
-        )
+        shown = ", ".join([*found[:3], "..."] if len(found) > 3 else found)
+        raise TargetInUse(f"{target} holds files that no fetch wrote ({shown}): name a new or empty folder")
 
 
 def _wanted(source: Source, kind: Kind | None) -> list[SourceFile]:
