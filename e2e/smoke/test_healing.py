@@ -147,7 +147,8 @@ def test_up_restarts_what_runs_with_other_settings(running: Scratch) -> None:
     (scheduler,) = (each for each in components.all_components(running.layout) if each.name == "kube-scheduler")
     processes.stop([processes.find(running.layout.root)[scheduler.name]], grace=5)
     talkative = replace(scheduler, argv=(*scheduler.argv, "--v=1"))
-    processes.start_detached(talkative, running.layout.root, running.layout.logs, network.inside(running.layout))
+    inside = network.inside(running.layout)
+    processes.start_detached(talkative, running.layout.root, running.layout.logs, inside, SUBNET)
     wait_until("the scheduler", lambda: running.outdated() == [scheduler.name], 30, 0.1)
 
     running.up()
@@ -216,10 +217,9 @@ def pretend_reboot(layout: Layout) -> None:
     for process in processes.find(layout.root).values():
         os.kill(process.pid, signal.SIGKILL)
     runtime.end_pods(layout, 0.0)
-    runtime.unmount_all(layout)
+    runtime.unmount_below(layout.root)
     network.remove(layout)
     runtime.remove_cgroups(layout)
-    layout.boot_id.write_text("another boot")
 
 
 def container_ids(pod: Json) -> list[Any]:
@@ -232,7 +232,7 @@ def leftovers(layout: Layout) -> dict[str, Any]:
     routes = subprocess.run(["ip", "route"], capture_output=True, text=True, check=True).stdout
     found: dict[str, Any] = {
         "processes": processes.find(layout.root),
-        "mounts": runtime.mounts_below(layout.root, (PROC / "self/mountinfo").read_text()),
+        "mounts": runtime.mounts_below(layout.root, (PROC / "self/mountinfo").read_bytes()),
         "namespace": layout.netns_file.exists(),
         "link": layout.link in routes,
         "rules": [line for line in rules.splitlines() if layout.link in line],

@@ -24,8 +24,11 @@ def run(*command: str, stdin: str | None = None, timeout: float | None = 120.0) 
 
 
 def succeeds(*command: str) -> bool:
-    """Whether `command` ends with 0; its output is not looked at."""
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    """Whether there is such a program and it ends with 0; its output is not looked at."""
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
 
 
 def _shown(command: Sequence[str]) -> str:

@@ -1,9 +1,9 @@
 """The embedded cluster: a real one-node Kubernetes on this machine, without Docker."""
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from ipaddress import IPv4Network
 from pathlib import Path
 
 from sunfleet_cluster import (
@@ -26,14 +26,13 @@ from sunfleet_cluster.cluster import Status
 from sunfleet_cluster.errors import ClusterError, StartError
 from sunfleet_cluster.layout import CLUSTER_DOMAIN, NODE_NAME, Addresses, Layout
 from sunfleet_cluster.lock import exclusive
-from sunfleet_cluster.processes import PROC, Component
+from sunfleet_cluster.processes import Component
 from sunfleet_cluster.progress import Progress
 from sunfleet_cluster.report import examine
 from sunfleet_cluster.settings import ClusterSettings
-from sunfleet_cluster.state import StateFolder, write_atomic
+from sunfleet_cluster.state import StateFolder, discard, sweep, write_atomic
 
 READY_TIMEOUT = 120.0  # seconds a component, the node or DNS gets to become ready on a busy two-core machine
-BECOME_TIMEOUT = 3.0  # seconds from starting a command until it runs the component's program
 YOUNG = 10.0  # seconds; with a kubelet younger than this,
 DOUBT = 3.0  # for so many seconds the readiness of pods may be what an earlier kubelet said
 STOP_GRACE = 5.0  # seconds; an API server with open watches would take a minute to go
@@ -52,7 +51,8 @@ class EmbeddedCluster:
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings = settings
         self._state = StateFolder(settings.state)
-        self.layout = Layout(self._state.cluster, self._state.bin, Addresses(settings.subnet))
+        subnet = _recorded_subnet(self._state.cluster) or settings.subnet
+        self.layout = Layout(self._state.cluster, self._state.bin, Addresses(subnet))
 
     @property
     def kubeconfig(self) -> Path:
@@ -63,10 +63,12 @@ class EmbeddedCluster:
         """Make the cluster, or start what is missing, dead or outdated of it."""
         preflight.require(preflight.embedded(self.layout, self._settings.state), progress)
         with self._lock(progress):
+            self._check_subnet()
             packages.ensure(progress)
             programs.build(programs.EMBEDDED, self.layout.bin, progress)
             with progress.step("certificates, configuration, network"):
-                self._forget_last_boot()
+                self._tidy()
+                write_changed(self.layout.subnet_file, str(self.layout.addresses.subnet))
                 self._write_files()
                 network.ensure(self.layout)
                 runtime.ensure_cgroup(self.layout)
@@ -80,7 +82,7 @@ class EmbeddedCluster:
             with progress.step("stopping pods and components"):
                 self._stop()
             with progress.step("removing mounts, network and files"):
-                runtime.unmount_all(self.layout)
+                runtime.unmount_below(self.layout.root)
                 network.remove(self.layout)
                 runtime.remove_cgroups(self.layout)
                 self._forget(purge=purge, keep_objects=keep_objects)
@@ -100,12 +102,22 @@ class EmbeddedCluster:
     def _lock(self, progress: Progress) -> AbstractContextManager[None]:
         return exclusive(self._state.root / "cluster.lock", progress)
 
-    def _forget_last_boot(self) -> None:
-        """Running containers did not survive a reboot, whatever containerd's folder says."""
-        boot = (PROC / "sys/kernel/random/boot_id").read_text()
-        if self.layout.boot_id.exists() and self.layout.boot_id.read_text() != boot:
-            shutil.rmtree(self.layout.containerd_state, ignore_errors=True)
-        write_changed(self.layout.boot_id, boot)
+    def _check_subnet(self) -> None:
+        """ClusterError when the cluster has other addresses than it should: its objects and certificates hold them."""
+        here = _recorded_subnet(self._state.cluster) or self.layout.addresses.subnet
+        asked = self._settings.subnet if "subnet" in self._settings.model_fields_set else here
+        if wrong := {asked, self.layout.addresses.subnet} - {here}:
+            raise ClusterError(
+                f"the cluster in {self.layout.root} has the range {here} and cannot change to {wrong.pop()}: unset "
+                "SUNFLEET_SUBNET, or forget its objects with `make cluster-down` first"
+            )
+
+    def _tidy(self) -> None:
+        """Finish what a killed `down` or a reboot left."""
+        for folder in (*self._objects(), self.layout.root, self.layout.containerd_state):
+            sweep(folder)
+        if "containerd" not in processes.find(self.layout.root):
+            runtime.forget_dead_containers(self.layout)
 
     def _write_files(self) -> None:
         layout, addresses = self.layout, self.layout.addresses
@@ -167,14 +179,9 @@ class EmbeddedCluster:
         missing = [component for component in wanted if component.name not in alive]
         root, logs = self.layout.root, self.layout.logs
         for component in missing:
-            processes.start_detached(component, root, logs, network.inside(self.layout))
-        started = time.monotonic()
-
-        def lives(component: Component) -> bool:
-            # It takes a moment until a process has become its program.
-            return time.monotonic() - started < BECOME_TIMEOUT or component.name in processes.find(root)
-
-        health.wait_healthy(wanted, logs, READY_TIMEOUT, lives)
+            direct = str(self.layout.addresses.subnet)
+            processes.start_detached(component, root, logs, network.inside(self.layout), direct)
+        health.wait_healthy(wanted, logs, READY_TIMEOUT, lambda component: component.name in processes.find(root))
         return f"started {', '.join(component.name for component in missing)}" if missing else "running already"
 
     def _started_at(self, component: str) -> float:
@@ -183,34 +190,49 @@ class EmbeddedCluster:
         return time.time() - process.age() if process else time.time()
 
     def _stop_outdated(self, wanted: Sequence[Component]) -> None:
-        """Stop what runs with another command line, configuration or program than it should."""
-        alive = processes.find(self.layout.root)
+        """Stop what runs with another command line, configuration or program than it should, and what runs twice."""
+        first = processes.find(self.layout.root)
         keys = {component.name: component.key() for component in wanted}
-        outdated = [process for name, process in alive.items() if keys.get(name) != process.mark.key]
+        outdated = [
+            process
+            for process in processes.every(self.layout.root)
+            if keys.get(process.mark.component) != process.mark.key or process != first.get(process.mark.component)
+        ]
         processes.stop(outdated, STOP_GRACE)
 
     def _stop(self) -> None:
-        alive = processes.find(self.layout.root)
+        alive = list(processes.every(self.layout.root))
         # kubelet first, or it would start again what is ended; etcd last, or the API server would wait for it.
-        first = [process for name, process in alive.items() if name == "kubelet"]
-        last = [process for name, process in alive.items() if name == "etcd"]
+        first = [process for process in alive if process.mark.component == "kubelet"]
+        last = [process for process in alive if process.mark.component == "etcd"]
         processes.stop(first, STOP_GRACE)
         runtime.end_pods(self.layout, POD_GRACE)
-        processes.stop([process for process in alive.values() if process not in (*first, *last)], STOP_GRACE)
+        processes.stop([process for process in alive if process not in (*first, *last)], STOP_GRACE)
         processes.stop(last, STOP_GRACE)
         runtime.end_pods(self.layout, 0.0)  # what containerd started in its last moments
 
+    def _objects(self) -> tuple[Path, ...]:
+        """Folders that hold the cluster's objects and what was made for them."""
+        return self.layout.etcd, self.layout.kubelet, self.layout.leases, self.layout.pod_logs
+
     def _forget(self, *, purge: bool, keep_objects: bool) -> None:
         layout = self.layout
-        gone = [layout.containerd_state]
+        discard(layout.containerd_state)
         if not keep_objects:
-            gone += [layout.etcd, layout.kubelet, layout.leases, layout.pod_logs]
+            for folder in self._objects():
+                discard(folder)
+            layout.subnet_file.unlink(missing_ok=True)
         if purge:
-            gone.append(layout.root)
-        for folder in gone:
-            if folder.exists():
-                shutil.rmtree(folder)
+            discard(layout.root)
         remove_log_links(layout.pod_logs)
+
+
+def _recorded_subnet(cluster: Path) -> IPv4Network | None:
+    """The range of the cluster in the folder `cluster`; None where there is none."""
+    try:
+        return IPv4Network((cluster / "subnet").read_text())
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def write_changed(file: Path, content: str, mode: int = 0o644) -> None:

@@ -158,7 +158,7 @@ class Layout:
 
     @property
     def containerd_state(self) -> Path:
-        """Running containers; meaningless after a reboot."""
+        """Running containers; meaningless when none runs."""
         return self.root / "containerd" / "state"
 
     @property
@@ -167,9 +167,9 @@ class Layout:
         return self.root / "containerd" / "containerd.sock"
 
     @property
-    def boot_id(self) -> Path:
-        """Which boot of this machine last started the cluster."""
-        return self.root / "boot-id"
+    def subnet_file(self) -> Path:
+        """The subnet that the cluster's objects were made with."""
+        return self.root / "subnet"
 
     @property
     def admin(self) -> Path:

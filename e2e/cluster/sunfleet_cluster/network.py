@@ -3,12 +3,15 @@
 Inside lie the pods' bridge, every port of the components and every packet filter rule that kube-proxy and
 kube-router write. Nothing there can collide with this machine's ports, bridges and rules, and all of it goes when
 the namespace goes. On this machine itself there are: one end of the cable, two routes through it, forwarding
-switched on, and three packet filter rules that carry the cable's name.
+switched on, and four packet filter rules that carry the cable's name.
 """
 
 import json
+import shlex
+import shutil
 from dataclasses import dataclass
 from ipaddress import IPv4Network
+from itertools import pairwise
 from pathlib import Path
 
 from sunfleet_cluster.commands import run, succeeds
@@ -16,6 +19,7 @@ from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.layout import BRIDGE, Layout
 
 _UPLINK = "uplink"
+_SHORTEST_PREFIX = 8  # of a route to somewhere in particular
 
 
 def inside(layout: Layout) -> tuple[str, ...]:
@@ -39,10 +43,10 @@ def ensure(layout: Layout) -> None:
 
 
 def remove(layout: Layout) -> None:
-    """Remove everything that `ensure` made, except that forwarding stays on."""
-    for rule in machine_rules(layout):
-        while succeeds("iptables", "-w", "-t", rule.table, "-C", rule.chain, *rule.match):
-            run("iptables", "-w", "-t", rule.table, "-D", rule.chain, *rule.match)
+    """Remove everything that `ensure` made, now or in an earlier version, except that forwarding stays on."""
+    for table in ("nat", "filter") if shutil.which("iptables-save") else ():
+        for deletion in deletions(run("iptables-save", "-t", table), layout.link):
+            run("iptables", "-w", "-t", table, *deletion)
     if Path(f"/sys/class/net/{layout.link}").exists():
         run("ip", "link", "delete", layout.link)
     if _is_mounted(layout.netns_file):
@@ -60,21 +64,40 @@ class Rule:
 
 
 def machine_rules(layout: Layout) -> tuple[Rule, ...]:
-    """Pods reach the world with this machine's address, and a strict FORWARD policy (Docker's) does not stop them."""
+    """Pods reach the world with this machine's address, and a strict FORWARD policy (Docker's) does not stop them.
+
+    The way back is for answers alone: forwarding is on, and without that rule whoever routes through this machine would
+    reach the pods. No packet matches two of the rules, so their order does not matter.
+    """
     mark = ("-m", "comment", "--comment", layout.link)
+    answers = ("-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED")
+    others = ("-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED")
     subnet = str(layout.addresses.subnet)
     return (
         Rule("nat", "POSTROUTING", ("-s", subnet, "!", "-d", subnet, *mark, "-j", "MASQUERADE")),
         Rule("filter", "FORWARD", ("-i", layout.link, *mark, "-j", "ACCEPT")),
-        Rule("filter", "FORWARD", ("-o", layout.link, *mark, "-j", "ACCEPT")),
+        Rule("filter", "FORWARD", ("-o", layout.link, *answers, *mark, "-j", "ACCEPT")),
+        Rule("filter", "FORWARD", ("-o", layout.link, *others, *mark, "-j", "DROP")),
     )
 
 
+def deletions(saved: str, link: str) -> list[list[str]]:
+    """Arguments of iptables that delete each rule of `saved` (from `iptables-save`) whose comment is `link`."""
+    rules = [shlex.split(line) for line in saved.splitlines() if line.startswith("-A ")]
+    return [["-D", *rule[1:]] for rule in rules if ("--comment", link) in pairwise(rule)]
+
+
 def overlapping(subnet: IPv4Network, routes_json: str, own_link: str) -> list[str]:
-    """Routes (from `ip -json route`) that share addresses with `subnet` and do not lead through `own_link`."""
+    """Routes (from `ip -json route`) that share addresses with `subnet` and do not lead through `own_link`.
+
+    The halves of the Internet that a VPN's client routes (0.0.0.0/1, 128.0.0.0/1) are default routes by another name.
+    """
     routes = [route for route in json.loads(routes_json) if route["dst"] != "default" and route.get("dev") != own_link]
+    networks = [(route, IPv4Network(route["dst"], strict=False)) for route in routes]
     return [
-        f"{route['dst']} dev {route.get('dev', '?')}" for route in routes if IPv4Network(route["dst"]).overlaps(subnet)
+        f"{route['dst']} dev {route.get('dev', '?')}"
+        for route, network in networks
+        if network.prefixlen >= _SHORTEST_PREFIX and network.overlaps(subnet)
     ]
 
 

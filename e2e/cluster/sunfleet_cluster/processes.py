@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,10 @@ from sunfleet_cluster.errors import ClusterError
 
 PROC = Path("/proc")
 MARK = "SUNFLEET_COMPONENT"
+_INHERITED = {"PATH", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR"}  # in capitals or not
 _LOG_LIMIT = 16 << 20  # bytes; a larger log is moved aside when its component starts
+# Programs that become a component by exec: what is found on its way there counts as the component.
+_PREFIXES = {"setsid", "nsenter", "setpriv"}
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -78,19 +81,34 @@ class Mark:
 
 @dataclass(frozen=True)
 class Process:
-    """A live process of a cluster. `ticks`: when it started, in clock ticks since boot."""
+    """A live process of a cluster. `ticks`: when it started, in clock ticks since boot. `parent`: who started it."""
 
     pid: int
     mark: Mark
     ticks: int
+    parent: int = 0
 
     def age(self) -> float:
         """Seconds since it started."""
         return float((PROC / "uptime").read_text().split()[0]) - self.ticks / _TICKS_PER_SECOND
 
 
-def start(component: Component, root: Path, logs: Path, prefix: Sequence[str]) -> "subprocess.Popen[bytes]":
-    """Start `component` of the cluster in `root` as our child, behind the command `prefix`."""
+def component_environment(ours: Mapping[str, str], direct: str) -> dict[str, str]:
+    """What a component gets of the environment `ours`: where programs are, and the way to the world, which must not be
+    taken to the addresses `direct` (networks, separated by commas). Nothing else: components live for days, and the
+    environment of a shell holds secrets.
+    """
+    kept = {name: value for name, value in ours.items() if name.upper() in _INHERITED}
+    excepted = [value for name, value in ours.items() if name.upper() == "NO_PROXY" and value]
+    return {**kept, "NO_PROXY": ",".join([*excepted, direct, "localhost", "127.0.0.1", ".svc", ".cluster.local"])}
+
+
+def start(
+    component: Component, root: Path, logs: Path, prefix: Sequence[str], direct: str = "127.0.0.1"
+) -> "subprocess.Popen[bytes]":
+    """Start `component` of the cluster in `root` as our child, behind the command `prefix`; `direct`: see
+    `component_environment`.
+    """
     program = component.program()
     mark = Mark(str(root), component.name, program.name, component.key())
     log = log_file(logs, component.name)
@@ -100,7 +118,7 @@ def start(component: Component, root: Path, logs: Path, prefix: Sequence[str]) -
     with log.open("ab") as output:
         return subprocess.Popen(
             [*prefix, str(program), *component.argv[1:]],
-            env={**os.environ, MARK: str(mark)},
+            env={**component_environment(os.environ, direct), MARK: str(mark)},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -109,10 +127,10 @@ def start(component: Component, root: Path, logs: Path, prefix: Sequence[str]) -
         )
 
 
-def start_detached(component: Component, root: Path, logs: Path, prefix: Sequence[str]) -> None:
+def start_detached(component: Component, root: Path, logs: Path, prefix: Sequence[str], direct: str) -> None:
     """Start `component` as nobody's child: it outlives us, and whoever is process 1 buries it."""
     # setsid ends as soon as it has forked.
-    start(component, root, logs, ("setsid", "--fork", *prefix)).wait()
+    start(component, root, logs, ("setsid", "--fork", *prefix), direct).wait()
 
 
 def log_file(logs: Path, component: str) -> Path:
@@ -132,18 +150,22 @@ def log_end(logs: Path, component: str, lines: int = 15) -> str:
 
 
 def find(root: Path) -> dict[str, Process]:
-    """Live processes of the cluster in `root`, by component."""
-    found = dict[str, Process]()
-    for process in every(root):
-        known = found.get(process.mark.component)
-        # A child that has not called exec yet looks like its parent: the older one is the component.
-        if known is None or process.ticks < known.ticks:
-            found[process.mark.component] = process
-    return found
+    """Live processes of the cluster in `root`, by component; of two of one component (see `every`) the older."""
+    return {each.mark.component: each for each in sorted(every(root), key=lambda each: -each.ticks)}
 
 
-def every(root: Path) -> Iterator[Process]:
-    """Every process that says it is a component of the cluster in `root`; two of one component should not be."""
+def every(root: Path) -> list[Process]:
+    """Every process that is a component of the cluster in `root`.
+
+    Two of one component should not be, and come of a run that was killed while it started one.
+    """
+    found = list(_marked(root))
+    # A child that has not called exec yet looks like its parent.
+    known = {(each.pid, each.mark.component) for each in found}
+    return [each for each in found if (each.parent, each.mark.component) not in known]
+
+
+def _marked(root: Path) -> Iterator[Process]:
     for folder in PROC.iterdir():
         if not folder.name.isdigit():
             continue
@@ -160,10 +182,11 @@ def _read(folder: Path, root: str) -> Process | None:
     if mark is None or mark.root != root:
         return None
     # Children inherit the mark (containerd's shims, programs that kubelet calls). Only the program itself is the
-    # component.
-    if (folder / "exe").readlink().name.removesuffix(" (deleted)") != mark.program:
+    # component, and what is about to become it: whoever starts one may be killed before it has.
+    if (folder / "exe").readlink().name.removesuffix(" (deleted)") not in {mark.program, *_PREFIXES}:
         return None
-    return Process(int(folder.name), mark, _start_ticks(folder))
+    parent, ticks = _parent_and_start(folder)
+    return Process(int(folder.name), mark, ticks, parent)
 
 
 def _mark(folder: Path) -> Mark | None:
@@ -174,9 +197,11 @@ def _mark(folder: Path) -> Mark | None:
     return None
 
 
-def _start_ticks(folder: Path) -> int:
-    # The second field is the program's name in brackets and may hold anything; the start is the 20th after it.
-    return int((folder / "stat").read_text().rpartition(")")[2].split()[19])
+def _parent_and_start(folder: Path) -> tuple[int, int]:
+    # The second field is the program's name in brackets and may hold anything; the parent is the second after it and
+    # the start the 20th.
+    fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    return int(fields[1]), int(fields[19])
 
 
 def stop(processes: Iterable[Process], grace: float) -> None:
@@ -199,7 +224,7 @@ def _open(process: Process) -> int | None:
     except ProcessLookupError:
         return None
     try:
-        if _start_ticks(PROC / str(process.pid)) == process.ticks:
+        if _parent_and_start(PROC / str(process.pid))[1] == process.ticks:
             return handle
     except FileNotFoundError:
         pass

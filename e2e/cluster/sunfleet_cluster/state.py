@@ -10,6 +10,7 @@ Layout of `$SUNFLEET_STATE` (default `~/.local/state/sunfleet`):
 """
 
 import os
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,3 +79,22 @@ def write_atomic(path: Path, content: str | bytes, mode: int = 0o644) -> None:
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
+
+
+def discard(folder: Path) -> None:
+    """Delete `folder` so that a process that dies meanwhile leaves all of it or nothing under its name."""
+    if folder.exists():
+        folder.rename(_waste(folder))
+    sweep(folder)
+
+
+def sweep(folder: Path) -> None:
+    """Delete what a killed `discard` of `folder` left."""
+    for waste in folder.parent.glob(f"{_waste(folder).stem}.*"):
+        shutil.rmtree(waste)
+
+
+def _waste(folder: Path) -> Path:
+    """A free name beside `folder`."""
+    stem = f".deleted-{folder.name}"
+    return next(name for count in range(1000) if not (name := folder.with_name(f"{stem}.{count}")).exists())

@@ -13,7 +13,6 @@ from sunfleet_cluster import network, oci, preflight, runtime
 from sunfleet_cluster.__main__ import main
 from sunfleet_cluster.cluster import Part, Status
 from sunfleet_cluster.errors import ClusterError, PreflightError
-from sunfleet_cluster.layout import Addresses, Layout
 from sunfleet_cluster.lock import exclusive
 from sunfleet_cluster.preflight import Check
 from sunfleet_cluster.progress import Progress, elapsed
@@ -32,6 +31,7 @@ SUBNET = IPv4Network("10.203.0.0/16")
         ("10.0.0.0/8", "vpn0", True),
         ("192.168.1.7", "eth0", False),
         ("10.203.9.9", "eth0", True),
+        ("0.0.0.0/1", "tun0", False),  # a VPN that takes everything
     ],
 )
 def test_a_route_clashes_when_it_shares_addresses_and_is_not_ours(destination: str, device: str, clash: bool) -> None:
@@ -44,15 +44,22 @@ def test_mounts_are_listed_innermost_first_and_only_below_the_folder() -> None:
         f"36 35 0:1 / {target} rw - tmpfs tmpfs rw"
         for target in ("/a", "/a/b", "/a/b/c\\040d", "/ab", "/other", "/a/b/c\\040d/e")
     )
-    assert runtime.mounts_below(Path("/a/b"), mountinfo) == [Path("/a/b/c d/e"), Path("/a/b/c d"), Path("/a/b")]
+    found = runtime.mounts_below(Path("/a/b"), mountinfo.encode())
+    assert found == [Path("/a/b/c d/e"), Path("/a/b/c d"), Path("/a/b")]
+
+
+def test_a_mount_below_a_folder_with_any_name_is_found_before_the_folder_is_deleted() -> None:
+    """Whatever the kernel writes as it is (here UTF-8) or in octal (blanks, backslashes)."""
+    root = Path("/home/jörg/a\\b c")
+    written = "36 35 0:1 / /home/jörg/a\\134b\\040c/volume rw - tmpfs tmpfs rw\n"
+    assert runtime.mounts_below(root, written.encode()) == [root / "volume"]
 
 
 def test_nothing_is_deleted_below_a_mount_that_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    layout = Layout(tmp_path, tmp_path / "bin", Addresses(SUBNET))
-    monkeypatch.setattr(runtime, "run", lambda *_: "")
+    monkeypatch.setattr(runtime, "succeeds", lambda *_: False)
     monkeypatch.setattr(runtime, "mounts_below", lambda *_: [tmp_path / "kubelet/volume"])
     with pytest.raises(ClusterError, match=r"still mounted, so nothing is deleted: .*/kubelet/volume"):
-        runtime.unmount_all(layout)
+        runtime.unmount_below(tmp_path)
 
 
 def test_all_problems_are_told_at_once() -> None:

@@ -1,6 +1,7 @@
 """Processes are recognised by what they say about themselves, and stopped for certain."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -59,6 +60,23 @@ def test_a_child_that_inherits_the_mark_is_not_the_component(tmp_path: Path) -> 
         os.killpg(child.pid, signal.SIGKILL)
 
 
+def test_a_process_on_its_way_to_become_the_component_is_found(tmp_path: Path) -> None:
+    """`up` may be killed right after it started one: the next must not start a second."""
+    prefix = shutil.copy("/bin/sleep", tmp_path / "nsenter")
+    mark = Mark(str(tmp_path), "etcd", "etcd", "0123")
+    with subprocess.Popen([prefix, "60"], env={**os.environ, processes.MARK: str(mark)}) as child:
+        wait_until_found(tmp_path, "etcd")
+        assert processes.find(tmp_path)["etcd"].pid == child.pid
+        child.kill()
+
+
+def test_two_of_one_component_are_both_known(tmp_path: Path) -> None:
+    with running(sleeper(), tmp_path) as older, running(sleeper(), tmp_path) as younger:
+        while len(processes.every(tmp_path)) < 2:
+            time.sleep(0.01)
+        assert {process.pid for process in processes.every(tmp_path)} == {older.pid, younger.pid}
+
+
 def test_a_dead_process_is_not_found_before_it_is_buried(tmp_path: Path) -> None:
     with running(sleeper(), tmp_path) as child:
         child.kill()
@@ -67,7 +85,7 @@ def test_a_dead_process_is_not_found_before_it_is_buried(tmp_path: Path) -> None
 
 
 def test_a_detached_process_is_nobodys_child(tmp_path: Path) -> None:
-    processes.start_detached(sleeper(), tmp_path, tmp_path / "logs", ())
+    processes.start_detached(sleeper(), tmp_path, tmp_path / "logs", (), "10.0.0.0/8")
     wait_until_found(tmp_path, "sleeper")
     found = processes.find(tmp_path)["sleeper"]
     parent = int(Path(f"/proc/{found.pid}/stat").read_text().rpartition(")")[2].split()[1])
