@@ -15,6 +15,8 @@ from sunfleet_cluster.processes import Component
 
 _PROBE_TIMEOUT = 2.0  # seconds
 _POLL = 0.15  # seconds between probes while waiting
+# Seconds out of sight that mean death: while a process becomes another program it has no environment to know it by.
+_GONE = 2.0
 # Health endpoints serve self-signed certificates; nothing secret passes, and a wrong answer only misinforms the one
 # who asks.
 _UNVERIFIED = ssl._create_unverified_context()  # noqa: S323
@@ -50,9 +52,11 @@ def wait_healthy(
     """
     deadline = time.monotonic() + timeout
     waiting = list(components)
+    seen = dict.fromkeys((component.name for component in components), time.monotonic())
     while waiting := [component for component in waiting if probe(component.health) is not None]:
+        seen |= {component.name: time.monotonic() for component in waiting if alive(component)}
         for component in waiting:
-            if not alive(component):
+            if time.monotonic() - seen[component.name] > _GONE:
                 raise StartError(f"{component.name} died while starting; {processes.log_end(logs, component.name)}")
         if time.monotonic() > deadline:
             first = waiting[0]
