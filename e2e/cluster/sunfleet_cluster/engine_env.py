@@ -7,21 +7,23 @@ once it is whole.
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sunfleet_cluster.commands import follow
 from sunfleet_cluster.errors import ClusterError
-from sunfleet_cluster.progress import Progress
+from sunfleet_cluster.preflight import require_disk
+from sunfleet_cluster.progress import Progress, Step
 from sunfleet_cluster.state import StateFolder, write_atomic
 from sunfleet_cluster.uv import export_requirements, find_uv
 
 EXTRAS = ("engine-cpu", "tuner", "samples")
 INTERPRETER = Path("/usr/bin/python3")
 INTERPRETER_VERSION = (3, 11)
+DISK = 16 << 30  # bytes: the environment, and uv's cache of the same packages where it lies on another file system
 # Where in it vLLM's model facts lie: the worker's Dockerfile sets VLLM_CACHE_ROOT to the same place.
 CACHE = Path("share") / "vllm"
 
@@ -68,14 +70,17 @@ class EngineEnvironment:
         if self.is_current(key):
             progress.say("  = engine environment: unchanged")
             return False
+        if not self.record.exists():
+            require_disk(self.state.root, DISK, "the engine's environment")
         if self.unfinished.exists():
             progress.say("  the last installation was interrupted: starting anew, with what is downloaded already")
             self._empty()
         write_atomic(self.unfinished, "")
-        with progress.step("install the engine's environment (7 GB)"):
-            _run(sync_command(uv, self.project), {"UV_PROJECT_ENVIRONMENT": str(self.state.engine)})
-        with progress.step("learn vLLM's model facts"):
-            _run([str(self.python), str(self._model_facts())], {"VLLM_CACHE_ROOT": str(self.state.engine / CACHE)})
+        with progress.step("install the engine's environment (7 GB)") as step:
+            _run(sync_command(uv, self.project), {"UV_PROJECT_ENVIRONMENT": str(self.state.engine)}, step)
+        with progress.step("learn vLLM's model facts") as step:
+            facts = [str(self.python), str(self._model_facts())]
+            _run(facts, {"VLLM_CACHE_ROOT": str(self.state.engine / CACHE)}, step)
         write_atomic(self.record, json.dumps({"key": key}) + "\n")
         self.unfinished.unlink()
         return True
@@ -119,8 +124,11 @@ def _check_machine() -> None:
         raise ClusterError("a package of the samples is compiled from C: apt-get install gcc python3-dev")
 
 
-def _run(command: Sequence[str], variables: dict[str, str]) -> None:
-    result = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
-    if result.returncode:
-        end = "\n".join((result.stdout + result.stderr).splitlines()[-40:])
-        raise ClusterError(f"`{' '.join(command[:3])} ...` failed (exit {result.returncode}):\n{end}")
+def _run(command: Sequence[str], variables: dict[str, str], step: Step) -> None:
+    """Run `command`; the step shows what it said last."""
+
+    def show(line: str) -> bool:
+        step.detail = line.strip() or step.detail
+        return True
+
+    follow(command, show, variables=variables)

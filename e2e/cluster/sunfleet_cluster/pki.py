@@ -1,7 +1,8 @@
 """Certificates of a control plane: three authorities and the identities they vouch for, made with the openssl program.
 
 A set is made in a folder beside its place and renamed into it, so it is complete or absent. It is made anew when its
-description changed or one of its certificates ends within `RENEW_DAYS`.
+description changed or one of its certificates ends within `RENEW_DAYS`; authorities and the key of service accounts
+that are still good are kept, so that pods which trust them go on.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ VALID_DAYS = 3650
 RENEW_DAYS = 30
 AUTHORITIES = ("ca", "etcd-ca", "front-proxy-ca")
 _STAMP = "stamp.json"
+_SERVICE_ACCOUNT_KEYS = ("service-account.key", "service-account.pub")
 
 
 @dataclass(frozen=True)
@@ -63,22 +65,39 @@ def ensure(folder: Path, identities: tuple[Identity, ...]) -> bool:
     fresh, old = folder.with_suffix(".new"), folder.with_suffix(".old")
     if not folder.exists() and (fresh / _STAMP).exists():
         fresh.rename(folder)  # complete, and interrupted just before its last step
+    for leftover in (fresh, old) if folder.exists() else (fresh,):
+        shutil.rmtree(leftover, ignore_errors=True)
     if _current(folder, identities, stamp):
         return False
-    for leftover in (fresh, old):
-        shutil.rmtree(leftover, ignore_errors=True)
     fresh.mkdir(parents=True, mode=0o700)
     for authority in AUTHORITIES:
-        _authority(fresh, authority)
+        good = _still_valid(folder / f"{authority}.crt")
+        if not (good and _keep(folder, fresh, f"{authority}.crt", f"{authority}.key")):
+            _authority(fresh, authority)
     for identity in identities:
         _certificate(fresh, identity)
-    _service_account_key(fresh)
+    if not _keep(folder, fresh, *_SERVICE_ACCOUNT_KEYS):
+        _service_account_key(fresh)
     (fresh / _STAMP).write_text(stamp)
     if folder.exists():
-        folder.rename(old)
+        folder.rename(old)  # both stand beside each other until the new one is in place
     fresh.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
     return True
+
+
+def _keep(old: Path, fresh: Path, *names: str) -> bool:
+    """Take over the files `names` of the set `old`, if it holds all of them."""
+    if not all(_has_content(old / name) for name in names):
+        return False
+    for name in names:
+        shutil.copy2(old / name, fresh / name)
+    return True
+
+
+def _has_content(file: Path) -> bool:
+    """A power cut can leave a file empty that was complete when the machine ran."""
+    return file.is_file() and file.stat().st_size > 0
 
 
 def _stamp(identities: tuple[Identity, ...]) -> str:
@@ -93,8 +112,10 @@ def _current(folder: Path, identities: tuple[Identity, ...], stamp: str) -> bool
     except FileNotFoundError:
         return False
     names = [*AUTHORITIES, *(identity.name for identity in identities)]
-    keys = [f"{name}.key" for name in names] + ["service-account.key", "service-account.pub"]
-    return all((folder / key).is_file() for key in keys) and all(_still_valid(folder / f"{name}.crt") for name in names)
+    keys = [*(f"{name}.key" for name in names), *_SERVICE_ACCOUNT_KEYS]
+    return all(_has_content(folder / key) for key in keys) and all(
+        _still_valid(folder / f"{name}.crt") for name in names
+    )
 
 
 def _still_valid(certificate: Path) -> bool:
@@ -119,7 +140,7 @@ def _certificate(folder: Path, identity: Identity) -> None:
 
 
 def _service_account_key(folder: Path) -> None:
-    private, public = folder / "service-account.key", folder / "service-account.pub"
+    private, public = (folder / name for name in _SERVICE_ACCOUNT_KEYS)
     _openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", str(private))
     _openssl("pkey", "-in", str(private), "-pubout", "-out", str(public))
 

@@ -19,6 +19,18 @@ GIB = 1 << 30
 BUILD_DISK = 8 * GIB  # Go's caches 5 GB, the programs 0.6 GB
 RUN_DISK = 2 * GIB  # etcd, logs, pods' writable layers
 RUN_MEMORY = 2 * GIB  # the control plane takes 1.2 GB, DNS and a few small pods the rest
+_CGROUPS = Path("/sys/fs/cgroup")
+# Limit and use of a container's memory, and what of the use are cached files, with new cgroups and with old ones.
+_CGROUP_MEMORY = (
+    ("memory.max", "memory.current", "memory.stat", "file", "shmem"),
+    (
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        "total_cache",
+        "total_shmem",
+    ),
+)
 _MAX_SOCKET_PATH = 107  # bytes; the kernel's limit for a Unix socket's address
 
 
@@ -86,7 +98,7 @@ def _socket_path(layout: Layout) -> Check:
 
 def _go() -> Check:
     needed = ".".join(map(str, programs.required_go()))
-    get = f"get Go {needed} or newer from https://go.dev/dl/ (unpack to /usr/local, put /usr/local/go/bin on PATH)"
+    get = f"get Go {needed} or newer from https://go.dev/dl/ and unpack it to /usr/local, or put its bin/ on PATH"
     found = programs.compiler_version()
     if found is None:
         return Check("Go", f"there is no `go` on PATH: {get}")
@@ -95,10 +107,32 @@ def _go() -> Check:
 
 
 def _memory() -> Check:
-    fields = dict(line.split(":") for line in (PROC / "meminfo").read_text().splitlines())
-    available = int(fields["MemAvailable"].split()[0]) * 1024
+    available = available_memory((PROC / "meminfo").read_text(), _CGROUPS)
     short = f"{available / GIB:.1f} GiB available, {RUN_MEMORY / GIB:.0f} needed: stop something else"
     return Check(f"{RUN_MEMORY // GIB} GiB of memory", short if available < RUN_MEMORY else None)
+
+
+def available_memory(meminfo: str, cgroups: Path) -> int:
+    """Bytes that we may still use: of the machine (`/proc/meminfo`), or of the container that we are in."""
+    fields = dict(line.split(":") for line in meminfo.splitlines())
+    available = int(fields["MemAvailable"].split()[0]) * 1024
+    return min([available, *(left for names in _CGROUP_MEMORY if (left := _left(cgroups, *names)) is not None)])
+
+
+def _left(cgroups: Path, limit: str, used: str, stat: str, cache: str, shared: str) -> int | None:
+    """Bytes below a limit on memory, those counted in that only cache files; None where there is no limit."""
+    try:
+        facts = dict(line.split() for line in (cgroups / stat).read_text().splitlines())
+        reclaimable = int(facts[cache]) - int(facts[shared])
+        return int((cgroups / limit).read_text()) - int((cgroups / used).read_text()) + reclaimable
+    except (OSError, ValueError, KeyError):  # cgroups of the other kind, or the limit `max`
+        return None
+
+
+def require_disk(folder: Path, needed: int, what: str) -> None:
+    """ClusterError when there is less than `needed` bytes of disk at `folder`, for `what`."""
+    if problem := _disk(folder, needed).problem:
+        raise ClusterError(f"{what} does not fit: {problem}")
 
 
 def _disk(state: Path, needed: int) -> Check:

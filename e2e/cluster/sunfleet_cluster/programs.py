@@ -6,14 +6,14 @@ only ever done again.
 """
 
 import hashlib
-import os
 import re
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sunfleet_cluster.errors import ClusterError
+from sunfleet_cluster.commands import follow
+from sunfleet_cluster.lock import exclusive
 from sunfleet_cluster.progress import Progress, Step
 from sunfleet_cluster.state import write_atomic
 
@@ -120,55 +120,44 @@ def _current(program: Program, bin_folder: Path, compiler: str | None) -> bool:
 
 
 def build(programs: Iterable[Program], bin_folder: Path, progress: Progress) -> None:
-    """Build what `stale` names into `bin_folder`; ClusterError when the compiler fails."""
-    wanted = stale(programs, bin_folder)
-    if not wanted:
+    """Build what `stale` names into `bin_folder`, one run at a time; ClusterError when the compiler fails."""
+    programs = tuple(programs)
+    if not stale(programs, bin_folder):
         return
-    progress.say(f"Building into {bin_folder}: {', '.join(program.name for program in wanted)}")
-    if len(wanted) == len(EMBEDDED):
-        progress.say("The first time takes 8-12 minutes on two cores, later times take seconds.")
-    for program in wanted:
-        with progress.step(program.name) as step:
-            _build_one(program, bin_folder, step)
+    with exclusive(bin_folder / ".lock", progress):
+        wanted = stale(programs, bin_folder)  # another run may have built them meanwhile
+        progress.say(f"Building into {bin_folder}: {', '.join(program.name for program in wanted) or 'nothing more'}")
+        if len(wanted) == len(EMBEDDED):
+            progress.say("The first time takes 8-12 minutes on two cores, later times take seconds.")
+        for program in wanted:
+            with progress.step(program.name) as step:
+                _build_one(program, bin_folder, step)
 
 
 def _build_one(program: Program, bin_folder: Path, step: Step) -> None:
-    bin_folder.mkdir(parents=True, exist_ok=True)
     unfinished = bin_folder / f".{program.name}.unfinished"
-    command = [
-        "go",
-        "build",
-        "-v",
-        "-trimpath",
-        "-buildvcs=false",
-        "-ldflags",
-        program.link_flags,
-        "-o",
-        str(unfinished),
-        program.package,
-    ]
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"}
-    _run_go(command, program.folder, environment, step)
+    flags = ["-v", "-trimpath", "-buildvcs=false", "-ldflags", program.link_flags]
+    # Before it is built: what changes meanwhile makes the program stale, whether or not the compiler saw it.
+    key = program.key(compiler_version() or "")
+    _run_go(["go", "build", *flags, "-o", str(unfinished), program.package], program.folder, step)
     unfinished.replace(bin_folder / program.name)
-    write_atomic(_key_file(program, bin_folder), program.key(compiler_version() or ""))
+    write_atomic(_key_file(program, bin_folder), key)
 
 
-def _run_go(command: list[str], folder: Path, environment: dict[str, str], step: Step) -> None:
+def _run_go(command: list[str], folder: Path, step: Step) -> None:
     """Run the compiler; `-v` makes it print each package it compiles, which is the only measure of progress there
     is.
     """
-    compiled, other = 0, list[str]()
-    with subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if _is_package(line):
-                compiled += 1
-                step.detail = f"{compiled} packages compiled"
-            else:
-                other.append(line)
-    if process.returncode != 0:
-        said = "".join(other[-20:]).strip()
-        raise ClusterError(f"go build failed in {folder} (exit {process.returncode}):\n{said}")
+    compiled = 0
+
+    def heed(line: str) -> bool:
+        nonlocal compiled
+        if _is_package(line):
+            compiled += 1
+            step.detail = f"{compiled} packages compiled"
+        return not _is_package(line)
+
+    follow(command, heed, folder=folder, variables={"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"})
 
 
 def _is_package(line: str) -> bool:

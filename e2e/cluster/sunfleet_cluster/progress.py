@@ -2,6 +2,7 @@
 counts the seconds.
 """
 
+import shutil
 import sys
 import threading
 import time
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 _TERMINAL_INTERVAL = 0.5  # seconds between redraws
+_WIPE = "\r\x1b[2K"  # what the terminal's last line shows
 _PIPE_INTERVAL = 30.0  # seconds between "still at it" lines where nothing can be redrawn
 
 
@@ -29,11 +31,15 @@ class Step:
 
 
 class Progress:
-    """Prints steps to `out` (standard error by default, so that standard output stays for results)."""
+    """Prints steps to `out` (standard error by default, so that standard output stays for results). Steps may overlap,
+    from several threads.
+    """
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stderr
         self._terminal = self._out.isatty()
+        self._running: list[Step] = []
+        self._lock = threading.Lock()
         self.started = time.monotonic()
 
     def seconds(self) -> float:
@@ -42,35 +48,43 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Print a line of its own."""
-        self._out.write(f"{text}\n")
-        self._out.flush()
+        with self._lock:
+            self._out.write(f"{_WIPE if self._terminal and self._running else ''}{text}\n")
+            self._out.flush()
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
         """Show `title` as running inside the block, and its time afterwards."""
         step, done = Step(title), threading.Event()
+        with self._lock:
+            self._running.append(step)
         ticker = threading.Thread(target=self._tick, args=(step, done), daemon=True)
         ticker.start()
         try:
             yield step
         except BaseException:
-            self._finish(ticker, done)
-            self.say(f"  ✗ {step.line()}")
+            self._finish(step, ticker, done, f"  ✗ {step.line()}")
             raise
-        self._finish(ticker, done)
         outcome = f": {step.outcome}" if step.outcome else ""
-        self.say(f"  ✓ {title}{outcome} ({elapsed(time.monotonic() - step.started)})")
+        self._finish(step, ticker, done, f"  ✓ {title}{outcome} ({elapsed(time.monotonic() - step.started)})")
 
     def _tick(self, step: Step, done: threading.Event) -> None:
         while not done.wait(_TERMINAL_INTERVAL if self._terminal else _PIPE_INTERVAL):
-            self._out.write(f"\r\x1b[2K  … {step.line()}" if self._terminal else f"  … {step.line()}\n")
-            self._out.flush()
+            with self._lock:
+                if not self._terminal:
+                    self._out.write(f"  … {step.line()}\n")
+                elif self._running[:1] == [step]:  # one redraws for all
+                    line = f"  … {'; '.join(each.line() for each in self._running)}"
+                    # A line that wraps could not be wiped again.
+                    self._out.write(f"{_WIPE}{line[: shutil.get_terminal_size().columns - 1]}")
+                self._out.flush()
 
-    def _finish(self, ticker: threading.Thread, done: threading.Event) -> None:
+    def _finish(self, step: Step, ticker: threading.Thread, done: threading.Event, line: str) -> None:
         done.set()
         ticker.join()
-        if self._terminal:
-            self._out.write("\r\x1b[2K")
+        self.say(line)
+        with self._lock:
+            self._running.remove(step)
 
 
 def elapsed(seconds: float) -> str:

@@ -2,14 +2,19 @@
 
 import io
 import json
+import os
 import re
+import shutil
+import signal
 import tarfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
 
-from sunfleet_cluster import network, oci, preflight, runtime
+from sunfleet_cluster import cluster_verbs, network, oci, preflight, progress, runtime
 from sunfleet_cluster.__main__ import main
 from sunfleet_cluster.cluster import Part, Status
 from sunfleet_cluster.errors import ClusterError, PreflightError
@@ -69,6 +74,40 @@ def test_all_problems_are_told_at_once() -> None:
     assert "one: is missing" in str(raised.value)
     assert "three: is too old" in str(raised.value)
     assert "two" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("files", "available"),
+    [
+        ({}, 8 << 30),
+        ({"memory.max": "max", "memory.current": "1", "memory.stat": "file 0\nshmem 0"}, 8 << 30),
+        (
+            {"memory.max": "4294967296", "memory.current": "3221225472", "memory.stat": "file 1073741824\nshmem 0"},
+            2 << 30,
+        ),
+        (
+            {
+                "memory/memory.limit_in_bytes": "4294967296",
+                "memory/memory.usage_in_bytes": "3221225472",
+                "memory/memory.stat": "total_cache 1073741824\ntotal_shmem 1073741824",
+            },
+            1 << 30,
+        ),
+    ],
+)
+def test_a_containers_limit_counts_and_cached_files_do_not(
+    tmp_path: Path, files: dict[str, str], available: int
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"{content}\n")
+    assert preflight.available_memory("MemTotal: 9 kB\nMemAvailable: 8388608 kB\n", tmp_path) == available
+
+
+def test_a_disk_that_is_too_small_says_for_what(tmp_path: Path) -> None:
+    preflight.require_disk(tmp_path / "new", 1, "a file")
+    with pytest.raises(ClusterError, match=r"the engine does not fit: .* GiB free at .*SUNFLEET_STATE"):
+        preflight.require_disk(tmp_path / "new", 1 << 60, "the engine")
 
 
 def test_an_image_depends_on_its_programs_bytes_alone(tmp_path: Path) -> None:
@@ -136,6 +175,40 @@ def test_progress_in_a_pipe_is_plain_lines() -> None:
     assert re.fullmatch(r"  ✓ something: done twice \(\d\.\d s\)\n", out.getvalue())
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_the_running_line_fits_and_is_wiped_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that wraps cannot be wiped: every half second would leave one behind."""
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((40, 24)))
+    monkeypatch.setattr(progress, "_TERMINAL_INTERVAL", 0.01)
+    out = Terminal()
+    with Progress(out).step("apt-get install " + "a-long-name " * 9):
+        time.sleep(0.1)
+    drawn = out.getvalue().split("\r\x1b[2K")
+    assert len(drawn) > 3
+    assert all(len(line) < 40 for line in drawn[1:-1])
+    assert drawn[-1].startswith("  ✓ apt-get install")
+
+
+def test_two_steps_at_once_share_the_running_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_TERMINAL_INTERVAL", 0.01)
+    out = Terminal()
+    shown = Progress(out)
+    with ThreadPoolExecutor(1) as pool, shown.step("build router"):
+        pool.submit(_load, shown).result()
+    assert re.search(r"build router \(\d\.\d s\); load operator \(\d\.\d s\)\r", out.getvalue())
+    lines = re.sub(r"\r\x1b\[2K|  … [^\r\n]*(?=\r)", "", out.getvalue()).splitlines()
+    assert [line.partition(" (")[0] for line in lines] == ["  ✓ load operator", "  ✓ build router"]
+
+
+def _load(shown: Progress) -> None:
+    with shown.step("load operator"):
+        time.sleep(0.1)
+
+
 def test_a_step_that_fails_is_marked() -> None:
     out = io.StringIO()
     with pytest.raises(RuntimeError), Progress(out).step("something"):
@@ -153,6 +226,40 @@ def test_the_table_lines_up_and_ends_with_a_verdict() -> None:
 
 def test_no_parts_are_not_health() -> None:
     assert not Status("embedded", Path("/k"), ()).healthy
+
+
+def test_a_refusal_of_the_system_is_told_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse() -> None:
+        raise PermissionError(13, "Permission denied", "/root/.local/state/sunfleet/cluster/pki")
+
+    monkeypatch.setattr(cluster_verbs, "open_cluster", refuse)
+    assert main(["status"]) == 1
+    said = capsys.readouterr().err
+    assert said == (
+        "error: Permission denied: /root/.local/state/sunfleet/cluster/pki\n"
+        "Run it as the user who made this (root for a cluster), or set SUNFLEET_STATE to a folder of your own.\n"
+    )
+
+
+def test_being_told_to_end_tidies_up_like_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What builds hold in temporary files must not stay when CI cancels a job."""
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(cluster_verbs, "open_cluster", lambda: signal.raise_signal(signal.SIGTERM))
+    assert main(["status"]) == 143
+    assert "run the same verb again" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_programs_of_root_are_found_after_su(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`su` without `-` leaves root a user's PATH, and Go's usual folder is on nobody's."""
+    monkeypatch.setenv("PATH", "/usr/bin:/sbin")
+    monkeypatch.setattr(cluster_verbs, "open_cluster", lambda: signal.raise_signal(signal.SIGTERM))
+    main(["status"])
+    assert os.environ["PATH"] == "/usr/bin:/sbin:/usr/local/sbin:/usr/sbin:/usr/local/go/bin"
 
 
 def test_wrong_settings_are_told_without_a_traceback(

@@ -45,6 +45,31 @@ def test_a_set_for_other_addresses_is_made_anew(made: Path, tmp_path: Path) -> N
     assert pki.ensure(copy(made, tmp_path), pki.control_plane_identities(("IP:10.9.9.9",), "node", ("DNS:node",)))
 
 
+def test_a_set_with_another_identity_keeps_the_authorities_and_keys_that_pods_trust(made: Path, tmp_path: Path) -> None:
+    folder = copy(made, tmp_path)
+    assert pki.ensure(folder, (*IDENTITIES, pki.Identity("new", "system:new")))
+    for name in ("ca.crt", "ca.key", "etcd-ca.crt", "front-proxy-ca.key", "service-account.key", "service-account.pub"):
+        assert (folder / name).read_bytes() == (made / name).read_bytes()
+    assert (folder / "new.crt").exists()
+    assert all(key.stat().st_mode & 0o077 == 0 for key in folder.glob("*.key"))
+
+
+def test_an_authority_without_its_key_is_made_anew_with_all_that_it_vouches_for(made: Path, tmp_path: Path) -> None:
+    folder = copy(made, tmp_path)
+    (folder / "ca.key").write_bytes(b"")  # a power cut
+    assert pki.ensure(folder, IDENTITIES)
+    assert (folder / "ca.crt").read_bytes() != (made / "ca.crt").read_bytes()
+    command = ["openssl", "verify", "-CAfile", f"{folder}/ca.crt", f"{folder}/admin.crt"]
+    subprocess.run(command, capture_output=True, check=True)
+
+
+def test_keys_that_an_interrupted_replacement_left_are_removed(made: Path, tmp_path: Path) -> None:
+    folder = copy(made, tmp_path)
+    folder.with_suffix(".old").mkdir()
+    assert not pki.ensure(folder, IDENTITIES)
+    assert not folder.with_suffix(".old").exists()
+
+
 def test_a_set_that_is_about_to_end_is_made_anew(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = copy(made, tmp_path)
     monkeypatch.setattr(pki, "RENEW_DAYS", pki.VALID_DAYS + 1)

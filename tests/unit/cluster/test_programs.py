@@ -1,6 +1,8 @@
 """A program is built when something it depends on changed, and only then."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from io import StringIO
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from sunfleet_cluster import programs
 from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.programs import Program
-from sunfleet_cluster.progress import Progress
+from sunfleet_cluster.progress import Progress, Step
 
 FAKE_GO = """\
 #!/bin/sh
@@ -67,6 +69,37 @@ def test_a_deleted_program_is_built_again(module: Path, tmp_path: Path) -> None:
     build(tmp_path)
     (tmp_path / "bin" / "tool").unlink()
     assert build(tmp_path) == 2
+
+
+def test_a_change_during_a_build_leaves_the_program_stale(
+    module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows which of the two states the compiler saw."""
+    run_go = programs._run_go
+
+    def edited(command: list[str], folder: Path, step: Step) -> None:
+        run_go(command, folder, step)
+        (module / "main.go").write_text("package main // edited")
+
+    monkeypatch.setattr(programs, "_run_go", edited)
+    assert build(tmp_path) == 1
+    assert programs.stale([Program("tool", "tool", ".")], tmp_path / "bin")
+
+
+def test_a_build_that_waited_for_another_does_not_build_again(
+    module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del module
+
+    @contextmanager
+    def after_another(_file: Path, _progress: Progress) -> Iterator[None]:
+        monkeypatch.setattr(programs, "exclusive", lambda *_: nullcontext())
+        build(tmp_path)
+        yield
+
+    monkeypatch.setattr(programs, "exclusive", after_another)
+    (tmp_path / "bin").mkdir()
+    assert build(tmp_path) == 1
 
 
 def test_a_build_that_fails_says_why_and_leaves_the_old_program(module: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sunfleet_cluster import engine_env
 from sunfleet_cluster.engine_env import EngineEnvironment, environment_key, sync_command
 from sunfleet_cluster.errors import ClusterError
-from sunfleet_cluster.progress import Progress
+from sunfleet_cluster.progress import Progress, Step
 from sunfleet_cluster.state import StateFolder
 from sunfleet_cluster.volumes import ENGINE_CLAIM, local_claim
 
@@ -25,7 +25,8 @@ class FakeUv:
         self.commands: list[list[str]] = []
         self.dies = False
 
-    def run(self, command: Sequence[str], variables: dict[str, str]) -> None:
+    def run(self, command: Sequence[str], variables: dict[str, str], step: Step) -> None:
+        del step
         self.commands.append(list(command))
         if self.dies:
             raise ClusterError("killed")

@@ -1,0 +1,55 @@
+"""Programs that are run to their end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sunfleet_cluster.commands import follow, run
+from sunfleet_cluster.errors import ClusterError
+
+FOLLOW = """
+import sys
+from sunfleet_cluster.commands import follow
+follow(["sh", "-c", "echo $$; exec sleep 60"], lambda line: print(line, end="", flush=True))
+"""
+
+
+def test_each_line_is_told_when_it_is_printed(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def heed(line: str) -> bool:
+        told.append(line)
+        return True
+
+    follow(["sh", "-c", "pwd; echo $WHO >&2"], heed, folder=tmp_path, variables={"WHO": "me"})
+    assert told == [f"{tmp_path}\n", "me\n"]
+
+
+def test_a_failure_shows_the_lines_that_matter() -> None:
+    script = "echo compiling; echo it is broken; exit 3"
+    with pytest.raises(ClusterError, match=r"failed \(exit 3\):\nit is broken$"):
+        follow(["sh", "-c", script], lambda line: "compiling" not in line)
+
+
+def test_a_program_that_is_not_there_is_named() -> None:
+    with pytest.raises(ClusterError, match="no-such-program"):
+        follow(["no-such-program"], lambda _: True)
+    with pytest.raises(ClusterError, match="no-such-program is missing"):
+        run("no-such-program")
+
+
+def test_what_was_started_ends_with_us_even_if_we_are_killed() -> None:
+    """Or the next run would work in the same folder as the one of before."""
+    with subprocess.Popen([sys.executable, "-c", FOLLOW], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        os.kill(process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{child}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
