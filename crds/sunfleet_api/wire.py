@@ -6,10 +6,13 @@ and :func:`prefill_params`. Its answer holds ``prompt_token_ids``, ``choices[0].
 :func:`decode_params`. An engine pod answers to :data:`ENGINE_MODEL` whatever its role; the decoder writes the name in
 ``sun_response_model`` into its answers, so that the router can pass bytes on unread.
 
-Resume: a decode stream that broke off goes on elsewhere. With :data:`KEY_PROGRESS` each write of a streamed decode leg
-begins with a comment line (:func:`progress_line`) that names the output tokens told by it; the router keeps these and
-strips the line. It prefills the same token ids again, drops that leg's token, and sends a decode leg with all told
-tokens as output and :func:`resume_params`: the decoder replays them silently and tells only what comes after.
+Resume: a decode stream that broke off goes on elsewhere. With :data:`KEY_PROGRESS` each event of a streamed decode leg
+that tells output tokens begins with a comment line (:class:`Progress`) that names them; the router keeps these and
+strips the line. A token is told when everything that it makes visible is written; one that shows nothing yet (held by a
+parser) is named by the next event. The finish reason rides on the last token's event, so it is told with it. Tokens
+count once their event has arrived whole. The router prefills the same token ids again (``resumed``), drops that leg's
+token, and sends a decode leg with all told tokens as output and :func:`resume_params`: the decoder replays them
+silently and tells only what comes after, which is usage and ``[DONE]`` when they were the whole answer.
 
 Release: ``POST`` :data:`RELEASE_PATH` on a prefill pod with ``{"kv_transfer_params": ...}`` of its answer frees KV that
 no decoder will read. Safe to repeat, and after a decoder has read it.
@@ -37,6 +40,7 @@ KEY_TOLD_TOKENS: Final = "sun_told_tokens"
 KEY_CREATED: Final = "sun_created"  # on a resume: the "created" of the stream's first chunk
 KEY_OUTPUT_LOGPROBS: Final = "sun_output_logprobs"  # rows of KEY_OUTPUT_TOKEN_IDS; the prefill adds its first token's
 KEY_MAX_TOKENS: Final = "sun_max_tokens"  # the client's max_tokens, so that the prefill refuses what cannot fit
+KEY_RESUMED: Final = "sun_resumed"  # on a prefill leg: only its KV is wanted, its token is dropped
 
 RELEASE_PATH: Final = "/sunfleet/release"
 PROGRESS_PREFIX: Final = b": sun "
@@ -68,12 +72,14 @@ INTERNAL_BODY_FIELDS: Final = frozenset(
 INTERNAL_HEADER_PREFIXES: Final = ("x-sunfleet-", "x-data-parallel-", "x-vllm-", "x-session-")
 
 
-def prefill_params(max_tokens: int | None) -> dict[str, Any]:
+def prefill_params(max_tokens: int | None, *, resumed: bool = False) -> dict[str, Any]:
     """``kv_transfer_params`` of the prefill leg; ``max_tokens`` is the client's own, ``None`` when omitted.
 
-    A client that wants one token is answered from this leg: no decoder will fetch the KV, so none is kept for it.
+    A client that wants one token is answered from this leg: no decoder will fetch the KV, so none is kept for it. The
+    same when the first token ends the answer, unless the leg is for a ``resumed`` stream: its token does not count.
     """
-    return {"do_remote_decode": max_tokens != 1, "do_remote_prefill": False, KEY_MAX_TOKENS: max_tokens}
+    params = {"do_remote_decode": max_tokens != 1, "do_remote_prefill": False, KEY_MAX_TOKENS: max_tokens}
+    return params | {KEY_RESUMED: True} if resumed else params
 
 
 def missing_fields(params: Mapping[str, Any] | None) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ PLAIN: dict[str, Any] = {
     "echo": False,
     "prompt_logprobs": None,
     "logprobs": None,
+    "top_logprobs": 0,
     "model_extra": {},
     "cache_salt": "salt",
     "prompt": "Hello",
@@ -60,6 +61,21 @@ def test_a_decode_leg_that_lacks_something_says_what(changes: dict[str, Any], na
 def test_log_probabilities_pass_with_the_prefills_share() -> None:
     check_decode_request(decode(logprobs=2, kv_transfer_params=complete(**{KEY_OUTPUT_LOGPROBS: rows(1)})))
     check_decode_request(decode(logprobs=False))
+
+
+@pytest.mark.parametrize("told", [0, 1])
+def test_a_resume_passes_that_has_told_all_or_nothing(told: int) -> None:
+    check_decode_request(decode(stream=True, kv_transfer_params=complete(**{wire.KEY_TOLD_TOKENS: told})))
+
+
+@pytest.mark.parametrize(
+    ("told", "stream"), [(2, True), (-1, True), (None, True), ("1", True), (True, True), (1, False)]
+)
+def test_a_resume_that_does_not_fit_its_tokens_is_refused(told: object, stream: bool) -> None:
+    leg = decode(stream=stream, kv_transfer_params=complete(**{wire.KEY_TOLD_TOKENS: told}))
+    with pytest.raises(RefusedError, match=wire.KEY_TOLD_TOKENS) as refusal:
+        check_decode_request(leg)
+    assert refusal.value.code == "handover_incomplete"
 
 
 @pytest.mark.parametrize(
@@ -111,6 +127,16 @@ def test_min_tokens_is_cut_to_the_prefills_one_token(given: int | None, kept: in
     request = prefill(min_tokens=given)
     check_prefill_request(request)
     assert request.min_tokens == kept
+
+
+def test_the_token_of_a_resumed_prefill_does_not_count_as_an_end() -> None:
+    ends = {"ignore_eos": False, "stop": ["x"], "stop_token_ids": [3]}
+    request = prefill(kv_transfer_params=wire.prefill_params(8, resumed=True), **ends)
+    check_prefill_request(request)
+    assert (request.ignore_eos, request.stop, request.stop_token_ids) == (True, [], [])
+    request = prefill(**ends)
+    check_prefill_request(request)
+    assert (request.ignore_eos, request.stop, request.stop_token_ids) == (False, ["x"], [3])
 
 
 @pytest.mark.parametrize(("prompt", "max_tokens"), [(90, 10), (99, 1), (99, None)])

@@ -11,6 +11,9 @@ import pytest
 
 from sunfleet_worker.errors import PREEMPTED, ended_by_engine
 from sunfleet_worker.frontend.streams import EngineEndedError, Watch, WatchedEngine, begun, ending_honestly
+from sunfleet_worker.frontend.telling import Telling
+
+PLAIN = Telling(None, None)
 
 
 def output(finish: str | None = None, stop: str | None = None) -> Any:
@@ -63,7 +66,7 @@ async def source(*items: str, fails: bool) -> AsyncGenerator[str, None]:
 
 def honest(*items: str, fails: bool) -> AsyncGenerator[str, None]:
     watch = Watch()
-    return ending_honestly(stock_events(watch.over(source(*items, fails=fails))), watch)
+    return ending_honestly(stock_events(watch.over(source(*items, fails=fails))), watch, PLAIN)
 
 
 async def test_a_stream_that_fails_midway_ends_with_the_error_and_no_done() -> None:
@@ -90,7 +93,7 @@ async def test_the_stock_servers_own_errors_end_a_stream_too() -> None:
         yield 'data: {"error": {"message": "bad", "code": 400, "type": "BadRequestError", "param": null}}\n\n'
         yield "data: [DONE]\n\n"
 
-    given = [event async for event in ending_honestly(events(), Watch())]
+    given = [event async for event in ending_honestly(events(), Watch(), PLAIN)]
     assert len(given) == 2
     assert json.loads(given[1].removeprefix("data: "))["error"]["message"] == "bad"
 
@@ -105,7 +108,7 @@ async def test_leaving_a_stream_closes_its_source() -> None:
         finally:
             closed.append(True)
 
-    stream = await begun(ending_honestly(events(), Watch()))
+    stream = await begun(ending_honestly(events(), Watch(), PLAIN))
     assert await anext(stream) == "data: one\n\n"
     await stream.aclose()
     assert closed == [True]

@@ -9,6 +9,10 @@ from typing import Any, Final
 from sunfleet_api import wire
 
 KEY_OUTPUT_LOGPROBS: Final = wire.KEY_OUTPUT_LOGPROBS
+# JSON knows no infinity; the engine's server reports anything this low as -9999.
+LOWEST_LOGPROB: Final = -1e30
+# Set by the front end for the rest of its process, never taken from a request: hand every token over by itself.
+KEY_STEPWISE: Final = "sun_stepwise"
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,17 @@ def seed_of(params: Mapping[str, Any] | None) -> list[int]:
     if not isinstance(seed, list) or not all(type(token) is int and token >= 0 for token in seed):
         return []
     return seed
+
+
+def told_of(params: Mapping[str, Any] | None) -> int | None:
+    """How many output tokens a resumed stream has told already; ``None`` when the stream begins here."""
+    told = (params or {}).get(wire.KEY_TOLD_TOKENS)
+    return told if type(told) is int else None
+
+
+def wants_progress(params: Mapping[str, Any] | None) -> bool:
+    """Whether a stream shall say which tokens it has told."""
+    return (params or {}).get(wire.KEY_PROGRESS) is True
 
 
 def missing_fields(params: Mapping[str, Any] | None) -> tuple[str, ...]:

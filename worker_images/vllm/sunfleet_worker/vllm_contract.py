@@ -54,6 +54,7 @@ class Held:
 
 
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
+_OUTPUTS = "vllm.v1.engine.output_processor"
 _CHAT = "vllm.entrypoints.openai.chat_completion.serving"
 _COMPLETION = "vllm.entrypoints.openai.completion.serving"
 _LAUNCHERS = "vllm.entrypoints.launchers"
@@ -88,6 +89,16 @@ HELD: Final = (
         "vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector",
         "NixlPullConnector.__init__",
         ("vllm_config", "role", "kv_cache_config"),
+    ),
+    Held("vllm.v1.outputs", "LogprobsLists.slice_request", ("req_idx", "num_positions")),
+    Held(_OUTPUTS, "RequestOutputCollector.put", ("output",)),
+    Held(_OUTPUTS, "RequestOutputCollector.get", ()),
+    Held(_OUTPUTS, "RequestOutputCollector.get_nowait", ()),
+    Held(_OUTPUTS, "OutputProcessor.add_request", ("request", "prompt", "parent_req", "request_index", "queue")),
+    Held(
+        _OUTPUTS,
+        "OutputProcessor.process_outputs",
+        ("engine_core_outputs", "engine_core_timestamp", "iteration_stats", "weight_version"),
     ),
     Held("vllm.v1.engine.async_llm", "AsyncLLM.generate", ("prompt", "sampling_params", "request_id")),
     Held("vllm.v1.engine.async_llm", "AsyncLLM.abort", ("request_id", "internal")),

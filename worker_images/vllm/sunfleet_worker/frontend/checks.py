@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sunfleet_api import wire
 from sunfleet_worker.errors import RefusedError
-from sunfleet_worker.handover import missing_fields, seed_logprobs
+from sunfleet_worker.handover import missing_fields, seed_logprobs, seed_of, told_of
 
 INCOMPLETE: Final = "handover_incomplete"
 UNSUPPORTED: Final = "unsupported_parameter"
@@ -36,12 +36,23 @@ def check_decode_request(request: Any) -> None:
             param="kv_transfer_params",
         )
     _check_shape(request)
-    if _wants_logprobs(request) and seed_logprobs(params) is None:
+    if asked_logprobs(request) is not None and seed_logprobs(params) is None:
         raise RefusedError(
             "logprobs were asked for, but the hand-over has none for the tokens generated so far: "
-            "ask the prefill pod for them too.",
+            f"ask the prefill pod for them too, and hand over a row for each token in {wire.KEY_OUTPUT_LOGPROBS}.",
             code=INCOMPLETE,
             param="logprobs",
+        )
+    _check_resume(request, params)
+
+
+def _check_resume(request: Any, params: dict[str, Any]) -> None:
+    if wire.KEY_TOLD_TOKENS in params and not (request.stream and told_of(params) in (0, len(seed_of(params)))):
+        raise RefusedError(
+            f"{wire.KEY_TOLD_TOKENS} resumes a stream that has told all of {wire.KEY_OUTPUT_TOKEN_IDS}, or nothing: "
+            "it must be their count or 0, and the request must be streamed.",
+            code=INCOMPLETE,
+            param="kv_transfer_params",
         )
 
 
@@ -59,6 +70,9 @@ def check_prefill_request(request: Any) -> None:
         )
     _check_shape(request)
     request.min_tokens = min(request.min_tokens or 0, 1)
+    if params.get(wire.KEY_RESUMED):
+        # The token of this leg is dropped, so it must not count as the end of the answer either.
+        request.ignore_eos, request.stop, request.stop_token_ids = True, [], []
 
 
 def _check_shape(request: Any) -> None:
@@ -96,9 +110,12 @@ def _several_prompts(prompt: Any) -> bool:
     return isinstance(prompt, list) and len(prompt) > 1 and not isinstance(prompt[0], int)
 
 
-def _wants_logprobs(request: Any) -> bool:
-    # Chat: a bool. Completion: a count, where 0 still asks for the chosen token's.
-    return request.logprobs is not None and request.logprobs is not False
+def asked_logprobs(request: Any) -> int | None:
+    """How many log-probabilities beside the sampled token's a request asks for; ``None`` when for none at all."""
+    if isinstance(request.logprobs, bool):  # chat
+        return (request.top_logprobs or 0) if request.logprobs else None
+    count: int | None = request.logprobs  # completion: 0 still asks for the sampled token's
+    return count
 
 
 def _max_tokens(request: Any) -> int | None:

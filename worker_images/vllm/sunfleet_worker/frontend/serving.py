@@ -16,9 +16,16 @@ from vllm.exceptions import VLLMValidationError
 
 from sunfleet_api import names, wire
 from sunfleet_worker.errors import RefusedError
-from sunfleet_worker.frontend.checks import TOO_LONG, check_decode_request, check_fits, check_prefill_request
+from sunfleet_worker.frontend.checks import (
+    TOO_LONG,
+    asked_logprobs,
+    check_decode_request,
+    check_fits,
+    check_prefill_request,
+)
 from sunfleet_worker.frontend.streams import Watch, begun, ending_honestly
-from sunfleet_worker.handover import missing_fields, response_model
+from sunfleet_worker.frontend.telling import Telling
+from sunfleet_worker.handover import KEY_STEPWISE, missing_fields, response_model, told_of, wants_progress
 
 # Names under which the engine reports a prompt that does not fit.
 _PROMPT_TOO_LONG = frozenset({"input_tokens", "input_text"})
@@ -65,6 +72,8 @@ class SunChat(_HandoverRules, OpenAIServingChat):
 
     async def _create_chat_completion(self, request: Any, raw_request: Any = None) -> Any:
         self._check(request)
+        if self.parser_cls is not None:
+            feed_parser_stepwise(request)
         return await super()._create_chat_completion(request, raw_request)
 
     async def render_chat_request(self, request: Any) -> Any:
@@ -93,11 +102,12 @@ class SunChat(_HandoverRules, OpenAIServingChat):
         *args: Any,
         **kwargs: Any,
     ) -> AsyncGenerator[str, None]:
-        name, watch = response_model(request.kv_transfer_params) or model_name, Watch()
+        name = response_model(request.kv_transfer_params) or model_name
+        watch, telling = Watch(), Telling(request.kv_transfer_params, asked_logprobs(request))
         events = super().chat_completion_stream_generator(
-            request, watch.over(result_generator), request_id, name, *args, **kwargs
+            request, telling.over(watch.over(result_generator)), request_id, name, *args, **kwargs
         )
-        async for event in ending_honestly(events, watch):
+        async for event in ending_honestly(events, watch, telling):
             yield event
 
 
@@ -144,12 +154,22 @@ class SunCompletion(_HandoverRules, OpenAIServingCompletion):
         *args: Any,
         **kwargs: Any,
     ) -> AsyncGenerator[str, None]:
-        name, watch = response_model(request.kv_transfer_params) or model_name, Watch()
+        name = response_model(request.kv_transfer_params) or model_name
+        watch, telling = Watch(), Telling(request.kv_transfer_params, asked_logprobs(request))
+        results = telling.over(watch.over(result_generator))
         events = super().completion_stream_generator(
-            request, engine_inputs, watch.over(result_generator), request_id, created_time, name, *args, **kwargs
+            request, engine_inputs, results, request_id, created_time, name, *args, **kwargs
         )
-        async for event in ending_honestly(events, watch):
+        async for event in ending_honestly(events, watch, telling):
             yield event
+
+
+def feed_parser_stepwise(request: Any) -> None:
+    """Have a stream that may be resumed, or is, give its parser one token at a time."""
+    params = request.kv_transfer_params
+    if request.stream and (wants_progress(params) or told_of(params) is not None):
+        params[KEY_STEPWISE] = True
+        request.stream_interval = None
 
 
 def _refuse_incomplete(server: _HandoverRules, request: Any) -> None:

@@ -17,6 +17,7 @@ from vllm.exceptions import GenerationError
 from vllm.outputs import RequestOutput
 
 from sunfleet_worker.errors import CODE_PREFIX, RequestError, UnavailableError, ended_by_engine
+from sunfleet_worker.frontend.telling import Telling
 
 _ERROR_EVENT: Final = 'data: {"error"'
 
@@ -69,8 +70,10 @@ class Watch:
             raise
 
 
-async def ending_honestly(events: AsyncGenerator[str, None], watch: Watch) -> AsyncGenerator[str, None]:
-    """The stock server's SSE events, but an error is the last one, and raised if it is the first.
+async def ending_honestly(
+    events: AsyncGenerator[str, None], watch: Watch, telling: Telling
+) -> AsyncGenerator[str, None]:
+    """The stock server's SSE events as ``telling`` writes them; an error is the last, and raised if it is the first.
 
     Raises:
         EngineEndedError: nothing was sent yet and the request failed.
@@ -84,8 +87,10 @@ async def ending_honestly(events: AsyncGenerator[str, None], watch: Watch) -> As
                     raise error
                 yield f"data: {json.dumps(error.reason.body())}\n\n"
                 return
-            sent = True
-            yield event
+            written = telling.write(event)
+            if written is not None:
+                sent = True
+                yield written
 
 
 def _stock_error(event: str) -> EngineEndedError:

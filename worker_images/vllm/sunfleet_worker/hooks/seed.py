@@ -17,7 +17,7 @@ from vllm.v1.metrics.stats import PrefillStats
 from vllm.v1.outputs import LogprobsLists
 from vllm.v1.request import Request, RequestStatus
 
-from sunfleet_worker.handover import SeedLogprobs, seed_logprobs, seed_of
+from sunfleet_worker.handover import LOWEST_LOGPROB, SeedLogprobs, seed_logprobs, seed_of
 
 
 def plant_seed(request: Request) -> list[int]:
@@ -74,7 +74,11 @@ def _logprobs(request: Request, params: Mapping[str, Any] | None) -> LogprobsLis
 
 
 def logprobs_to_wire(logprobs: LogprobsLists) -> dict[str, Any]:
-    """The prefill's side of :func:`seed_output`: log-probabilities of the tokens it sampled, as JSON can carry them."""
+    """The prefill's side of :func:`seed_output`: log-probabilities of the tokens it sampled, as JSON can carry them.
+
+    JSON knows no infinity, which a grammar gives to what it forbids.
+    """
+    finite = np.maximum(logprobs.logprobs, LOWEST_LOGPROB)
     return SeedLogprobs(
-        logprobs.logprob_token_ids.tolist(), logprobs.logprobs.tolist(), logprobs.sampled_token_ranks.tolist()
+        logprobs.logprob_token_ids.tolist(), finite.tolist(), logprobs.sampled_token_ranks.tolist()
     ).to_wire()
