@@ -44,9 +44,8 @@ def ensure(layout: Layout) -> None:
 
 def remove(layout: Layout) -> None:
     """Remove everything that `ensure` made, now or in an earlier version, except that forwarding stays on."""
-    for table in ("nat", "filter") if shutil.which("iptables-save") else ():
-        for deletion in deletions(run("iptables-save", "-t", table), layout.link):
-            run("iptables", "-w", "-t", table, *deletion)
+    if shutil.which("iptables-save"):
+        _remove_rules(_marked_rules(layout))
     if Path(f"/sys/class/net/{layout.link}").exists():
         run("ip", "link", "delete", layout.link)
     if _is_mounted(layout.netns_file):
@@ -148,9 +147,29 @@ def _configure_machine(layout: Layout) -> None:
     ]
     run("ip", "-batch", "-", stdin="\n".join(commands))
     run("sysctl", "-qw", "net.ipv4.ip_forward=1")
-    for rule in machine_rules(layout):
-        if not succeeds("iptables", "-w", "-t", rule.table, "-C", rule.chain, *rule.match):
-            run("iptables", "-w", "-t", rule.table, "-I", rule.chain, *rule.match)
+    _ensure_rules(layout)
+
+
+def _ensure_rules(layout: Layout) -> None:
+    """Make the rules with our mark exactly `machine_rules`: an earlier version, or another subnet, had others."""
+    wanted, marked = machine_rules(layout), _marked_rules(layout)
+    there = [succeeds("iptables", "-w", "-t", rule.table, "-C", rule.chain, *rule.match) for rule in wanted]
+    if all(there) and len(marked) == len(wanted):
+        return
+    _remove_rules(marked)
+    for rule in wanted:
+        run("iptables", "-w", "-t", rule.table, "-I", rule.chain, *rule.match)
+
+
+def _marked_rules(layout: Layout) -> list[tuple[str, list[str]]]:
+    """Each rule of this machine with our mark: its table, and the arguments that delete it."""
+    tables = ("nat", "filter")
+    return [(table, rule) for table in tables for rule in deletions(run("iptables-save", "-t", table), layout.link)]
+
+
+def _remove_rules(marked: list[tuple[str, list[str]]]) -> None:
+    for table, deletion in marked:
+        run("iptables", "-w", "-t", table, *deletion)
 
 
 def _is_mounted(path: Path) -> bool:
