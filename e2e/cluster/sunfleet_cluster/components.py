@@ -36,7 +36,7 @@ class ControlPlane:
         """etcd, with one member, for clients with a certificate of its own authority."""
         client, peer = f"https://127.0.0.1:{self.etcd_port}", f"http://127.0.0.1:{self.etcd_peer_port}"
         argv = (
-            "etcd",
+            str(self.bin / "etcd"),
             "--name=sunfleet",
             f"--data-dir={self.etcd_data}",
             f"--listen-client-urls={client}",

@@ -77,8 +77,9 @@ def control_plane(
 
 
 def _describe(folder: Path, bin_folder: Path) -> ControlPlane:
-    if not (bin_folder / "kube-apiserver").is_file():
-        raise ClusterError(f"{bin_folder}/kube-apiserver is missing: `make programs` builds it")
+    for program in ("etcd", "kube-apiserver"):
+        if not (bin_folder / program).is_file():
+            raise ClusterError(f"{bin_folder / program} is missing: `make programs` builds it")
     api, etcd, peer, metrics, controllers = _free_ports(5)
     return ControlPlane(
         bin=bin_folder,

@@ -9,7 +9,6 @@ from sunfleet_cluster.progress import Progress
 
 # A program of each package, which tells whether the package is there.
 _PACKAGES = {
-    "etcd-server": "etcd",
     "containerd": "containerd",
     "runc": "runc",
     "iptables": "iptables",

@@ -65,7 +65,11 @@ def _kubernetes(name: str) -> Program:
     return Program(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", versioned=True)
 
 
-CONTROL_PLANE = tuple(_kubernetes(name) for name in ("kube-apiserver", "kube-controller-manager", "kubectl"))
+CONTROL_PLANE = (
+    # Kubernetes' own choice of version: Debian's is too old for reads from the API server's cache.
+    Program("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
+    *(_kubernetes(name) for name in ("kube-apiserver", "kube-controller-manager", "kubectl")),
+)
 EMBEDDED = (
     *CONTROL_PLANE,
     *(_kubernetes(name) for name in ("kube-scheduler", "kubelet", "kube-proxy")),
