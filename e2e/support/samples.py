@@ -8,7 +8,6 @@ from typing import Any
 
 import yaml
 
-from sunfleet_cluster.layout import NODE_NAME
 from sunfleet_cluster.state import StateFolder
 from sunfleet_cluster.volumes import ENGINE_CLAIM, MODELS_CLAIM, local_claim
 from support.kubectl import Json, Kubectl, wait_until
@@ -37,13 +36,13 @@ def prefill_uri(model: Json) -> str:
     return uri
 
 
-def namespace_objects(namespace: str, state: StateFolder) -> list[Json]:
-    """A namespace under the restricted Pod Security Standard, with claims for models and engine."""
+def namespace_objects(namespace: str, state: StateFolder, node: str) -> list[Json]:
+    """A namespace under the restricted Pod Security Standard, with claims for models and engine on ``node``."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted", "app.kubernetes.io/part-of": "sunfleet"}
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}},
-        *local_claim(MODELS_CLAIM, namespace, state.models, NODE_NAME),
-        *local_claim(ENGINE_CLAIM, namespace, state.engine, NODE_NAME),
+        *local_claim(MODELS_CLAIM, namespace, state.models, node),
+        *local_claim(ENGINE_CLAIM, namespace, state.engine, node),
     ]
 
 
@@ -56,7 +55,8 @@ def make_namespace(kubectl: Kubectl, namespace: str, state: StateFolder) -> None
         if found and found.get("status", {}).get("phase") in {"Released", "Failed"}:
             # Its claim went with an earlier namespace of this name; a volume never binds to a second one.
             kubectl.delete("persistentvolume", volume)
-    kubectl.apply(namespace_objects(namespace, state))
+    (node,) = kubectl.items("nodes")  # every cluster of ours has one
+    kubectl.apply(namespace_objects(namespace, state, node["metadata"]["labels"]["kubernetes.io/hostname"]))
 
 
 def _being_deleted(kubectl: Kubectl, namespace: str) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from sunfleet_cluster.controlplane import control_plane
 from sunfleet_cluster.images.records import record_refs
 from sunfleet_cluster.install.fleet import NAMESPACE, Fleet
-from sunfleet_cluster.install.kubectl import Kubectl
+from sunfleet_cluster.kubectl import Kubectl
 from sunfleet_cluster.install.overlay import NEEDED
 from sunfleet_cluster.progress import Progress
 from sunfleet_cluster.state import StateFolder

@@ -10,7 +10,7 @@ from string import Template
 
 from sunfleet_cluster import configs
 from sunfleet_cluster.api import ApiClient, Json
-from sunfleet_cluster.commands import run
+from sunfleet_cluster.kubectl import Kubectl
 from sunfleet_cluster.layout import NODE_NAME, Layout
 
 MANIFESTS = Path(__file__).resolve().parents[1] / "manifests"
@@ -31,10 +31,9 @@ def render(layout: Layout, coredns_image: str, resolv_conf: str) -> str:
 
 def apply(layout: Layout, manifests: str) -> None:
     """Apply `manifests` as the field manager `sunfleet-cluster`."""
-    kubectl = (str(layout.bin / "kubectl"), f"--kubeconfig={layout.admin}")
-    # kubectl obeys the environment's proxy settings; the API server is on this machine.
-    run("env", f"NO_PROXY={layout.addresses.subnet}", *kubectl, "apply", "--server-side", "--force-conflicts",
-        "--field-manager=sunfleet-cluster", "--filename=-", stdin=manifests)  # fmt: skip
+    Kubectl(str(layout.bin / "kubectl"), layout.admin, manager="sunfleet-cluster").apply(
+        "--filename=-", stdin=manifests
+    )
 
 
 def pretend_gpus(api: ApiClient, count: int) -> None:

@@ -20,11 +20,14 @@ def open_cluster(settings: ClusterSettings | None = None) -> Cluster:
 
 
 def _flavour(settings: ClusterSettings) -> Flavour:
-    """What was asked for; else what is there already, so that installing Docker later does not orphan a cluster;
-    else by Docker's presence.
+    """What was asked for; else what is there already, so that Docker's coming or going does not orphan a
+    cluster; else by Docker's presence.
     """
     if settings.cluster is not Flavour.AUTO:
         return settings.cluster
-    if (StateFolder(settings.state).cluster / "pki").exists():
+    state = StateFolder(settings.state)
+    if kind.made(state).exists():
+        return Flavour.KIND
+    if (state.cluster / "pki").exists():
         return Flavour.EMBEDDED
     return Flavour.KIND if kind.docker_answers() else Flavour.EMBEDDED

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from sunfleet_cluster.cluster import Part, Status
-from sunfleet_cluster.commands import run
 from sunfleet_cluster.errors import ClusterError
+from sunfleet_cluster.kubectl import Kubectl
 from sunfleet_cluster.progress import Progress
 
 
@@ -35,7 +35,7 @@ class ExternalCluster:
     def status(self) -> Status:
         """Its API server and its nodes."""
         try:
-            nodes: list[dict[str, Any]] = json.loads(self._get("nodes", "-o=json"))["items"]
+            nodes = self._nodes()
         except ClusterError as error:
             return Status(
                 self.flavour, self.kubeconfig, (Part("kube-apiserver", False, "unreachable", note=str(error)),)
@@ -44,10 +44,8 @@ class ExternalCluster:
 
     def has_image(self, ref: str) -> bool:
         """Whether a node says that it holds `ref`; nodes name at most their 50 largest images."""
-        nodes: list[dict[str, Any]] = json.loads(self._get("nodes", "-o=json"))["items"]
-        return any(
-            ref in image.get("names", ()) for node in nodes for image in node.get("status", {}).get("images", ())
-        )
+        held = (image for node in self._nodes() for image in node.get("status", {}).get("images", ()))
+        return any(ref in image.get("names", ()) for image in held)
 
     def load_image(self, archive: Path) -> None:
         """Refuse: its nodes pull from a registry."""
@@ -57,7 +55,11 @@ class ExternalCluster:
         )
 
     def _get(self, *arguments: str) -> str:
-        return run(self.kubectl, f"--kubeconfig={self.kubeconfig}", "--request-timeout=20s", "get", *arguments)
+        return Kubectl(self.kubectl, self.kubeconfig, direct=False)("get", "--request-timeout=20s", *arguments)
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        nodes: list[dict[str, Any]] = json.loads(self._get("nodes", "--output=json"))["items"]
+        return nodes
 
 
 def node_part(node: dict[str, Any]) -> Part:

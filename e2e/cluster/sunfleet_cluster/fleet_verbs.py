@@ -13,12 +13,13 @@ from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.images.builders import Builder, pick_builder
 from sunfleet_cluster.images.catalog import Image, images
 from sunfleet_cluster.images.network import build_secrets
-from sunfleet_cluster.images.pipeline import Workshop, forget_replaced, prepare
-from sunfleet_cluster.images.records import read_refs, record_refs
+from sunfleet_cluster.images.pipeline import Workshop, forget_replaced, prepare, remove_leftovers
+from sunfleet_cluster.images.records import read_refs, record_refs, recorded
 from sunfleet_cluster.images.rootfs import ensure_base
 from sunfleet_cluster.images.settings import Engine, HostNetwork, ImageSettings
 from sunfleet_cluster.install.fleet import Fleet
-from sunfleet_cluster.install.kubectl import Kubectl
+from sunfleet_cluster.install.overlay import NEEDED
+from sunfleet_cluster.kubectl import Kubectl
 from sunfleet_cluster.lock import exclusive
 from sunfleet_cluster.progress import Progress
 from sunfleet_cluster.state import StateFolder
@@ -73,11 +74,12 @@ def _images(arguments: argparse.Namespace, progress: Progress) -> int:
     if engine is not Engine.MOUNTED and any(image.name == "worker" for image in chosen):
         _require_room(state)
     with exclusive(state.root / "images.lock", progress), build_secrets(HostNetwork()) as secrets:
+        remove_leftovers(state)
         workshop = Workshop(
             root=ROOT,
             state=state,
             builder=builder,
-            base=_base(settings, builder, state, progress),
+            base=_base(settings, builder, engine, state, progress),
             requirements=lambda extra: export_requirements(uv, ROOT, (extra,)),
             secrets=secrets,
             progress=progress,
@@ -87,7 +89,7 @@ def _images(arguments: argparse.Namespace, progress: Progress) -> int:
         else:
             before, refs = read_refs(state), prepare(workshop, chosen, cluster)
             record_refs(state, refs)
-            forget_replaced(builder, before, refs)
+            forget_replaced(builder, before, refs, progress)
     return 0
 
 
@@ -102,10 +104,10 @@ def _require_room(state: StateFolder) -> None:
 
 
 def worker_engine(settings: ImageSettings, cluster: Cluster) -> Engine:
-    """The worker's flavour: the embedded cluster's pods can mount an environment of this machine, others cannot."""
+    """The worker's flavour: pods of a cluster on this machine can mount its environment, others cannot."""
     if settings.worker_engine is not Engine.AUTO:
         return settings.worker_engine
-    return Engine.MOUNTED if cluster.flavour == "embedded" else Engine.CPU
+    return Engine.CPU if cluster.flavour == "external" else Engine.MOUNTED
 
 
 def _chosen(names: list[str], engine: Engine) -> list[Image]:
@@ -115,15 +117,19 @@ def _chosen(names: list[str], engine: Engine) -> list[Image]:
     return [image for name, image in known.items() if not names or name in names]
 
 
-def _base(settings: ImageSettings, builder: Builder, state: StateFolder, progress: Progress) -> str:
-    """The base image's name; empty leaves it to the Dockerfiles."""
-    if settings.base_image or builder.pulls:
+def _base(settings: ImageSettings, builder: Builder, engine: Engine, state: StateFolder, progress: Progress) -> str:
+    """The base image's name; empty leaves it to the Dockerfiles. A mounted engine is made for our own base's Python."""
+    if settings.base_image or (builder.pulls and engine is not Engine.MOUNTED):
         return settings.base_image
     return ensure_base(builder, state.images, settings.debian_mirror, progress)
 
 
 def _install(arguments: argparse.Namespace, progress: Progress) -> int:
     del arguments
+    state, cluster = StateFolder.from_env(), open_cluster()
+    lacking = [ref for name in NEEDED if not cluster.has_image(ref := recorded(state, name))]
+    if lacking:
+        raise ClusterError(f"the cluster lacks {', '.join(lacking)}: run `make images` (docs/install.md for your own)")
     _fleet(progress).install()
     return 0
 

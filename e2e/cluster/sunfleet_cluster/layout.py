@@ -1,6 +1,7 @@
 """Names, paths and addresses of one embedded cluster, all derived from its folder and its subnet."""
 
 import hashlib
+import os
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -9,6 +10,11 @@ NODE_NAME = "sunfleet-node"
 BRIDGE = "pods0"
 API_PORT = 6443
 CLUSTER_DOMAIN = "cluster.local"
+
+
+def identity(root: Path) -> str:
+    """Eight hexadecimal digits that identify the folder of a cluster on this machine."""
+    return hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ class Layout:
     @property
     def ident(self) -> str:
         """Eight hexadecimal digits that identify this folder on this machine."""
-        return hashlib.sha256(str(self.root).encode()).hexdigest()[:8]
+        return identity(self.root)
 
     @property
     def netns(self) -> str:

@@ -9,6 +9,7 @@ from sunfleet_cluster.choose import open_cluster
 from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.progress import Progress
 from sunfleet_cluster.settings import ClusterSettings, Flavour
+from sunfleet_cluster.state import StateFolder
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +36,13 @@ def test_an_embedded_cluster_stays_one_after_docker_is_installed(
     (tmp_path / "cluster" / "pki").mkdir(parents=True)
     docker(monkeypatch, answers=True)
     assert open_cluster().flavour == "embedded"
+
+
+def test_a_kind_cluster_stays_one_while_docker_is_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kind.made(StateFolder(tmp_path)).parent.mkdir()
+    kind.made(StateFolder(tmp_path)).touch()
+    docker(monkeypatch, answers=False)
+    assert open_cluster().flavour == "kind"
 
 
 def test_a_kubeconfig_in_the_environment_is_ignored_until_we_are_told_to_use_it(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.images.builders import BuildRequest
 from sunfleet_cluster.images.catalog import Image
-from sunfleet_cluster.images.pipeline import Workshop, forget_replaced, prepare
+from sunfleet_cluster.images.pipeline import Workshop, forget_replaced, prepare, remove_leftovers
 from sunfleet_cluster.images.records import read_refs, record_refs, recorded
 from sunfleet_cluster.progress import Progress
 from sunfleet_cluster.state import StateFolder
@@ -161,10 +162,31 @@ def test_base_requirements_and_arguments_reach_the_tag(workshop: Workshop, build
     assert other_lock.ref(TWO) == workshop.ref(TWO), "an image without packages does not depend on the lock file"
 
 
+def test_an_old_image_that_is_in_use_does_not_fail_a_run_that_is_done(
+    builder: FakeBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(ref: str) -> None:
+        raise ClusterError(f"{ref} is in use")
+
+    builder.store = {"one:1"}
+    monkeypatch.setattr(builder, "remove", refuse)
+    said = StringIO()
+    forget_replaced(builder, {"one": "one:1"}, {"one": "one:2"}, Progress(said))
+    assert said.getvalue() == "  the old image one:1 stays: one:1 is in use\n"
+
+
+def test_archives_of_a_killed_run_are_deleted_and_records_are_not(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path)
+    record_refs(state, {"one": "one:1"})
+    (state.images / "worker.tar").touch()
+    remove_leftovers(state)
+    assert [path.name for path in state.images.iterdir()] == ["refs.json"]
+
+
 def test_only_images_that_were_replaced_are_forgotten(builder: FakeBuilder) -> None:
     builder.store = {"one:1", "one:2", "two:1", "three:1"}
     before = {"one": "one:1", "two": "two:1", "three": "three:1", "gone": "gone:1"}
-    forget_replaced(builder, before, {"one": "one:2", "two": "two:1", "gone": "gone:2"})
+    forget_replaced(builder, before, {"one": "one:2", "two": "two:1", "gone": "gone:2"}, Progress())
     assert builder.store == {"one:2", "two:1", "three:1"}
 
 

@@ -3,7 +3,9 @@
 Both get the same Dockerfiles, arguments and secrets.
 """
 
+import hashlib
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -64,7 +66,10 @@ class Buildah:
         return succeeds("buildah", "inspect", "--type", "image", "--format", "{{.FromImageID}}", ref)
 
     def import_rootfs(self, archive: Path, ref: str) -> None:
-        container = run("buildah", "from", "scratch").strip()
+        # A name by the archive's place: what a killed run left is found, and another folder's run is left alone.
+        name = f"sunfleet-base-{hashlib.sha256(os.fsencode(archive)).hexdigest()[:8]}"
+        succeeds("buildah", "rm", name)
+        container = run("buildah", "from", "--name", name, "scratch").strip()
         try:
             run("buildah", "add", "--quiet", container, str(archive), "/")
             run("buildah", "config", "--env", _BASE_PATH, "--cmd", json.dumps(["python3"]), container)

@@ -115,12 +115,23 @@ def prepare(workshop: Workshop, images: Iterable[Image], store: ImageStore | Non
     return refs
 
 
-def forget_replaced(builder: Builder, before: Mapping[str, str], refs: Mapping[str, str]) -> None:
-    """Take images that `refs` replaces out of the builder's store; layers that others share stay."""
+def forget_replaced(builder: Builder, before: Mapping[str, str], refs: Mapping[str, str], progress: Progress) -> None:
+    """Take images that `refs` replaces out of the builder's store; layers that others share stay, and so do images that
+    something of another run uses.
+    """
     for name, ref in refs.items():
         old = before.get(name, ref)
         if old != ref and builder.has(old):
-            builder.remove(old)
+            try:
+                builder.remove(old)
+            except ClusterError as error:  # what was asked for is done
+                progress.say(f"  the old image {old} stays: {error}")
+
+
+def remove_leftovers(state: StateFolder) -> None:
+    """Delete the archives of a run that was killed; they may be gigabytes. Call it while no other run works here."""
+    for archive in state.images.glob("*.tar"):
+        archive.unlink()
 
 
 def project_version(root: Path) -> str:

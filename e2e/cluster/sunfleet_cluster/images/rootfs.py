@@ -59,6 +59,7 @@ def ensure_base(builder: Builder, folder: Path, mirror: str, progress: Progress)
 
 def _make_base(builder: Builder, ref: str, folder: Path, mirror: str) -> None:
     archive, log = folder / "base.tar", folder / "base.log"
+    archive.unlink(missing_ok=True)  # a new file: the program of a killed run may still write into the old one
     try:
         with log.open("wb") as out:
             code = subprocess.run(rootfs_command(archive, mirror), stdout=out, stderr=out, check=False).returncode

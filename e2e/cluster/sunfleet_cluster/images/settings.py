@@ -11,7 +11,7 @@ _SYSTEM_BUNDLES = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pki/tl
 
 
 class Engine(StrEnum):
-    """Flavour of the worker image. `AUTO`: `mounted` on an embedded cluster, else `cpu`."""
+    """Flavour of the worker image. `AUTO`: `mounted` on a cluster that we made, else `cpu`."""
 
     AUTO = "auto"
     CUDA = "cuda"
@@ -22,8 +22,8 @@ class Engine(StrEnum):
 class ImageSettings(BaseSettings):
     """Environment variables `SUNFLEET_*`; the name of a variable is the field's name in capitals.
 
-    `base_image`: base of every image. Empty: the Dockerfiles' default with docker; with buildah one made here from
-    Debian packages.
+    `base_image`: base of every image. Empty: one made here from Debian packages with buildah, or for a mounted engine;
+    else the Dockerfiles' default.
     `debian_mirror`: where that base comes from; empty is Debian's own.
     `worker_engine`: what the worker image contains.
     """

@@ -11,9 +11,9 @@ import yaml
 from sunfleet_api.names import GROUP
 from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.images.records import recorded
-from sunfleet_cluster.install.kubectl import Kubectl
 from sunfleet_cluster.install.overlay import NEEDED, kustomization, uninstall_batches
 from sunfleet_cluster.install.waiting import complaints, current_pods, hopeless, lacks
+from sunfleet_cluster.kubectl import Kubectl
 from sunfleet_cluster.progress import Progress
 from sunfleet_cluster.state import StateFolder, write_atomic
 
@@ -60,8 +60,7 @@ class Fleet:
         for crd in sorted(crds, key=lambda name: name == _LAST):
             with self.progress.step(f"delete {crd.partition('.')[0]}"):
                 self._delete_resources(crd)
-        folder = self._write_overlay()
-        manifests = [each for each in yaml.safe_load_all(self.kubectl("kustomize", str(folder))) if each]
+        manifests = [each for each in yaml.safe_load_all(self.kubectl("kustomize", str(self._manifests()))) if each]
         for batch in uninstall_batches(manifests):
             kinds = sorted({str(each["kind"]) for each in batch})
             with self.progress.step(f"delete {', '.join(kinds)}"):
@@ -71,9 +70,12 @@ class Fleet:
     def _write_overlay(self) -> Path:
         folder = (self.state.root / "install").resolve()
         refs = {name: recorded(self.state, name) for name in NEEDED}
-        overlay = kustomization(folder, self.root.resolve() / "manifests" / "overlays" / "embedded", refs)
+        overlay = kustomization(folder, self._manifests(), refs)
         write_atomic(folder / "kustomization.yaml", yaml.safe_dump(overlay, sort_keys=False))
         return folder
+
+    def _manifests(self) -> Path:
+        return self.root.resolve() / "manifests" / "overlays" / "embedded"
 
     def _crds(self) -> list[str]:
         """Names of our CRDs on the cluster."""

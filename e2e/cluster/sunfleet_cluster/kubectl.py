@@ -9,26 +9,29 @@ from sunfleet_cluster.cluster import Cluster
 from sunfleet_cluster.commands import run
 from sunfleet_cluster.state import StateFolder
 
-FIELD_MANAGER = "sunfleet-install"
-
 
 @dataclass(frozen=True)
 class Kubectl:
-    """The program `binary` with `kubeconfig`; every method raises ClusterError with what kubectl said."""
+    """The program `binary` with `kubeconfig`; every method raises ClusterError with what kubectl said.
+
+    `direct`: never through a proxy of the environment, which kubectl would ask even for a cluster on this machine.
+    `manager`: the field manager of what is applied.
+    """
 
     binary: str
     kubeconfig: Path
+    direct: bool = True
+    manager: str = "sunfleet-install"
 
     @classmethod
     def of(cls, cluster: Cluster, state: StateFolder) -> Self:
         """Our own kubectl where it was built, else the one on PATH."""
         own = state.bin / "kubectl"
-        return cls(str(own) if own.exists() else "kubectl", cluster.kubeconfig)
+        return cls(str(own) if own.exists() else "kubectl", cluster.kubeconfig, direct=cluster.flavour != "external")
 
     def __call__(self, *arguments: str, stdin: str | None = None, timeout: float = 120.0) -> str:
         """Standard output of `kubectl ARGUMENTS`."""
-        # kubectl obeys proxy settings even for a cluster on this machine.
-        direct = ("env", "NO_PROXY=*", "no_proxy=*")
+        direct = ("env", "NO_PROXY=*", "no_proxy=*") if self.direct else ()
         return run(*direct, self.binary, f"--kubeconfig={self.kubeconfig}", *arguments, stdin=stdin, timeout=timeout)
 
     def items(self, *arguments: str) -> list[dict[str, Any]]:
@@ -36,6 +39,7 @@ class Kubectl:
         found: list[dict[str, Any]] = json.loads(self("get", *arguments, "--output=json"))["items"]
         return found
 
-    def apply(self, *arguments: str) -> str:
+    def apply(self, *arguments: str, stdin: str | None = None) -> str:
         """Server-side apply: CRDs may be larger than the annotation of a client-side one holds."""
-        return self("apply", "--server-side", "--force-conflicts", f"--field-manager={FIELD_MANAGER}", *arguments)
+        options = ("--server-side", "--force-conflicts", f"--field-manager={self.manager}")
+        return self("apply", *options, *arguments, stdin=stdin)

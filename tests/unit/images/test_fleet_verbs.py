@@ -1,0 +1,66 @@
+"""What the verbs of the fleet decide before they begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from sunfleet_cluster import fleet_verbs
+from sunfleet_cluster.__main__ import main
+from sunfleet_cluster.fleet_verbs import worker_engine
+from sunfleet_cluster.images.builders import Buildah, Builder, Docker
+from sunfleet_cluster.images.records import record_refs
+from sunfleet_cluster.images.settings import Engine, ImageSettings
+from sunfleet_cluster.install.overlay import NEEDED
+from sunfleet_cluster.progress import Progress
+from sunfleet_cluster.state import StateFolder
+
+REFS = {name: f"localhost/sunfleet/{name}:0123" for name in NEEDED}
+
+
+@dataclass
+class FakeCluster:
+    flavour: str = "embedded"
+    kubeconfig: Path = Path("/nowhere")
+    held: frozenset[str] = frozenset()
+
+    def has_image(self, ref: str) -> bool:
+        return ref in self.held
+
+
+@pytest.mark.parametrize(("flavour", "engine"), [("embedded", "mounted"), ("kind", "mounted"), ("external", "cpu")])
+def test_pods_of_a_cluster_on_this_machine_mount_its_engine(flavour: str, engine: str) -> None:
+    assert worker_engine(ImageSettings(), FakeCluster(flavour)) == engine  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("builder", "engine", "own"),
+    [(Buildah(), Engine.CPU, True), (Docker(), Engine.CPU, False), (Docker(), Engine.MOUNTED, True)],
+)
+def test_a_mounted_engine_finds_its_interpreter_in_the_base_whatever_builds_it(
+    builder: Builder, engine: Engine, own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_verbs, "ensure_base", lambda *_: "own")
+    base = fleet_verbs._base(ImageSettings(), builder, engine, StateFolder(tmp_path), Progress(StringIO()))
+    assert base == ("own" if own else "")
+
+
+@pytest.fixture
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeCluster], None]:
+    monkeypatch.setenv("SUNFLEET_STATE", str(tmp_path))
+    return lambda cluster: monkeypatch.setattr(fleet_verbs, "open_cluster", lambda: cluster)
+
+
+def test_an_installation_without_its_images_says_which_and_how_to_get_them(
+    opened: Callable[[FakeCluster], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new cluster, after `make cluster-purge`: the records of the old one's images are still there."""
+    record_refs(StateFolder(tmp_path), REFS)
+    opened(FakeCluster(held=frozenset(REFS.values()) - {REFS["router"]}))
+    assert main(["install"]) == 1
+    said = capsys.readouterr().err
+    assert f"the cluster lacks {REFS['router']}: run `make images`" in said
