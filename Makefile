@@ -81,7 +81,7 @@ cluster-purge: venv ## Stop the cluster and delete its state
 	$(CLUSTER) down --purge
 
 ##@ Set-up steps (demo and test run them)
-.PHONY: setup venv packages programs engine-env models images install uninstall demo-run
+.PHONY: setup venv preflight packages programs engine-env models images install uninstall demo-run
 setup: ## All set-up steps
 	$(PYTHON) e2e/stages.py setup
 
@@ -94,6 +94,9 @@ $(VENV)/.stamp: uv.lock pyproject.toml | $(UV)
 $(SUNFLEET_STATE)/uv/bin/uv:
 	$(PYTHON) -m venv $(SUNFLEET_STATE)/uv || { echo "python3-venv is missing: apt-get install python3-venv" >&2; exit 1; }
 	$@/../pip install --quiet uv==$(UV_VERSION)
+
+preflight: venv ## Say what this machine lacks for cluster and fleet; changes nothing
+	$(CLUSTER) preflight
 
 packages: venv ## Debian packages of the embedded cluster
 	$(CLUSTER) packages

@@ -5,8 +5,8 @@ import sys
 
 from sunfleet_cluster import packages, preflight, programs, report
 from sunfleet_cluster.choose import open_cluster
+from sunfleet_cluster.embedded import EmbeddedCluster
 from sunfleet_cluster.progress import Progress, elapsed
-from sunfleet_cluster.settings import ClusterSettings
 from sunfleet_cluster.state import StateFolder
 from sunfleet_cluster.verbs import Verbs, add_verb
 
@@ -20,6 +20,9 @@ def register(verbs: Verbs) -> None:
     kept.add_argument("--keep-objects", action="store_true", help="forget nothing: the next up resumes")
     status = add_verb(verbs, "status", _status, "show the state of every part; exit code 0 when all is well")
     status.add_argument("--output", choices=("table", "json"), default="table")
+    add_verb(
+        verbs, "preflight", _preflight, "say at once what this machine lacks for cluster and fleet; changes nothing"
+    )
     add_verb(verbs, "packages", _packages, "install the Debian packages of the embedded cluster")
     add_verb(verbs, "programs", _programs, "build the cluster's programs")
 
@@ -46,6 +49,16 @@ def _status(arguments: argparse.Namespace, progress: Progress) -> int:
     return 0 if status.healthy else 1
 
 
+def _preflight(arguments: argparse.Namespace, progress: Progress) -> int:
+    del arguments
+    cluster, state = open_cluster(), StateFolder.from_env()
+    if isinstance(cluster, EmbeddedCluster):
+        preflight.require(preflight.embedded_fleet(cluster.layout, state), progress)
+    elif cluster.flavour == "kind":
+        preflight.require(preflight.fleet(programs.KIND, state), progress)
+    return 0
+
+
 def _packages(arguments: argparse.Namespace, progress: Progress) -> int:
     del arguments
     if packages.missing():
@@ -56,7 +69,7 @@ def _packages(arguments: argparse.Namespace, progress: Progress) -> int:
 
 def _programs(arguments: argparse.Namespace, progress: Progress) -> int:
     del arguments
-    state = StateFolder(ClusterSettings().state)
+    state = StateFolder.from_env()
     wanted = programs.KIND if open_cluster().flavour == "kind" else programs.EMBEDDED
     preflight.require(preflight.building(wanted, state.bin), progress)
     programs.build(wanted, state.bin, progress)

@@ -89,7 +89,9 @@ class EmbeddedCluster:
                 self._forget(purge=purge, keep_objects=keep_objects)
 
     def status(self) -> Status:
-        """Look at the cluster, changing nothing."""
+        """Look at the cluster, changing nothing; ClusterError for a user who could not see it."""
+        if problem := preflight.root_user().problem:
+            raise ClusterError(f"nobody but root sees the cluster's processes: {problem}")
         return Status(self.flavour, self.kubeconfig, examine(self.layout))
 
     def has_image(self, ref: str) -> bool:

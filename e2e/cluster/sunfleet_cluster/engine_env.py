@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sunfleet_cluster.commands import follow
 from sunfleet_cluster.errors import ClusterError
-from sunfleet_cluster.preflight import require_disk
+from sunfleet_cluster.preflight import ENGINE_DISK, require_disk
 from sunfleet_cluster.progress import Progress, Step
 from sunfleet_cluster.state import StateFolder, write_atomic
 from sunfleet_cluster.uv import export_requirements, find_uv
@@ -23,7 +23,6 @@ from sunfleet_cluster.uv import export_requirements, find_uv
 EXTRAS = ("engine-cpu", "tuner", "samples")
 INTERPRETER = Path("/usr/bin/python3")
 INTERPRETER_VERSION = (3, 11)
-DISK = 16 << 30  # bytes: the environment, and uv's cache of the same packages where it lies on another file system
 # Where in it vLLM's model facts lie: the worker's Dockerfile sets VLLM_CACHE_ROOT to the same place.
 CACHE = Path("share") / "vllm"
 
@@ -71,7 +70,7 @@ class EngineEnvironment:
             progress.say("  = engine environment: unchanged")
             return False
         if not self.record.exists():
-            require_disk(self.state.root, DISK, "the engine's environment")
+            require_disk(self.state.root, ENGINE_DISK, "the engine's environment")
         if self.unfinished.exists():
             progress.say("  the last installation was interrupted: starting anew, with what is downloaded already")
             self._empty()

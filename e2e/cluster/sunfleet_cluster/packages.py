@@ -1,6 +1,8 @@
 """Programs that come from Debian, and how they are installed."""
 
 import shutil
+from collections.abc import Sequence
+from pathlib import Path
 
 from sunfleet_cluster.commands import run
 from sunfleet_cluster.configs import CNI_PROGRAMS
@@ -23,6 +25,8 @@ _PACKAGES = {
     "gcc": "gcc",  # a package of the engine's environment is compiled from C
     "python3-dev": "x86_64-linux-gnu-python3-config",
 }
+_SERVICES = {"etcd-server": "etcd.service", "containerd": "containerd.service"}
+_SYSTEMD = Path("/run/systemd/system")  # there where systemd runs
 _CNI_PACKAGE = "containernetworking-plugins"
 
 
@@ -30,6 +34,15 @@ def missing() -> list[str]:
     """Debian packages that the embedded cluster needs and that are not installed."""
     lacking = [package for package, program in _PACKAGES.items() if shutil.which(program) is None]
     return lacking if (CNI_PROGRAMS / "bridge").exists() else [*lacking, _CNI_PACKAGE]
+
+
+def install_command(lacking: Sequence[str]) -> list[str]:
+    """The command that installs packages and starts none of their services, which Debian would do: ours are started by
+    us, with our own configuration and folders. It waits for another apt-get.
+    """
+    environment = ["env", "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1", "SYSTEMD_OFFLINE=1"]
+    options = ["-yq", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=600"]
+    return [*environment, "apt-get", "install", *options, *lacking]
 
 
 def ensure(progress: Progress) -> None:
@@ -43,9 +56,9 @@ def ensure(progress: Progress) -> None:
         )
     with progress.step(f"apt-get install {' '.join(lacking)}"):
         run("apt-get", "update", "-q", timeout=600.0)
-        # Debian starts services when it installs them; ours are started by us, with our own configuration and folders.
-        environment = ("env", "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
-        run(*environment, "apt-get", "install", "-yq", "--no-install-recommends", *lacking, timeout=1800.0)
+        run(*install_command(lacking), timeout=1800.0)
+        if _SYSTEMD.is_dir() and (units := [_SERVICES[package] for package in lacking if package in _SERVICES]):
+            run("systemctl", "disable", "--quiet", *units)  # or they would start with the next boot
     if still := missing():
         raise ClusterError(
             f"apt-get installed them, but these are still missing: {', '.join(still)} "

@@ -14,10 +14,14 @@ from sunfleet_cluster.layout import Layout
 from sunfleet_cluster.processes import PROC
 from sunfleet_cluster.programs import Program
 from sunfleet_cluster.progress import Progress
+from sunfleet_cluster.state import StateFolder
 
 GIB = 1 << 30
 BUILD_DISK = 8 * GIB  # Go's caches 5 GB, the programs 0.6 GB
 RUN_DISK = 2 * GIB  # etcd, logs, pods' writable layers
+ENGINE_DISK = 16 * GIB  # the environment, and uv's cache of it where that lies on another file system
+IMAGES_DISK = 3 * GIB  # in the builder's store, in an archive and in the cluster
+FLEET_MEMORY = 12 * GIB  # three engines of 2.9 GB, the control plane, the reference
 RUN_MEMORY = 2 * GIB  # the control plane takes 1.2 GB, DNS and a few small pods the rest
 _CGROUPS = Path("/sys/fs/cgroup")
 # Limit and use of a container's memory, and what of the use are cached files, with new cgroups and with old ones.
@@ -54,11 +58,37 @@ def embedded(layout: Layout, state: Path) -> list[Check]:
     """Requirements of the embedded cluster; those of starting and building only where something is to be started or
     built.
     """
-    checks = [root_user(), _platform(), _kernel(), _socket_path(layout)]
-    checks += building(programs.EMBEDDED, layout.bin)
+    checks = [*_machine(layout), *building(programs.EMBEDDED, layout.bin)]
     if not processes.find(layout.root):
-        checks += [_memory(), _disk(state, RUN_DISK), _subnet(layout)]
+        checks += [_memory(RUN_MEMORY), _disk(state, RUN_DISK), _subnet(layout)]
     return checks
+
+
+def embedded_fleet(layout: Layout, state: StateFolder) -> list[Check]:
+    """Requirements of everything up to a demo's answer on the embedded cluster, so that nobody learns after half an
+    hour what is lacking; what is done already needs nothing.
+    """
+    checks = _machine(layout)
+    if not processes.find(layout.root):
+        checks += [_memory(FLEET_MEMORY), _subnet(layout)]
+    return [*checks, *fleet(programs.EMBEDDED, state)]
+
+
+def fleet(wanted: Sequence[Program], state: StateFolder) -> list[Check]:
+    """Requirements of the steps that every cluster of this machine has in common."""
+    build = bool(programs.stale(wanted, state.bin))
+    needs = (
+        (build, BUILD_DISK),
+        (not state.cluster.exists(), RUN_DISK),
+        (not (state.root / "engine.json").exists(), ENGINE_DISK),
+        (not (state.images / "refs.json").exists(), IMAGES_DISK),
+    )
+    disk = sum(room for still_open, room in needs if still_open)
+    return [*([_go()] if build else []), *([_disk(state.root, disk)] if disk else [])]
+
+
+def _machine(layout: Layout) -> list[Check]:
+    return [root_user(), _platform(), _kernel(), _socket_path(layout)]
 
 
 def building(wanted: Sequence[Program], bin_folder: Path) -> list[Check]:
@@ -68,7 +98,7 @@ def building(wanted: Sequence[Program], bin_folder: Path) -> list[Check]:
 
 def root_user() -> Check:
     """Whether we may make network namespaces and mounts."""
-    lacking = "network namespaces, mounts and cgroups are root's: run it as root"
+    lacking = "network namespaces, mounts and cgroups are root's, so run it as root"
     return Check("root", None if os.geteuid() == 0 else lacking)
 
 
@@ -106,10 +136,10 @@ def _go() -> Check:
     return Check("Go", None if version >= programs.required_go() else f"`{found}` is too old: {get}")
 
 
-def _memory() -> Check:
+def _memory(needed: int) -> Check:
     available = available_memory((PROC / "meminfo").read_text(), _CGROUPS)
-    short = f"{available / GIB:.1f} GiB available, {RUN_MEMORY / GIB:.0f} needed: stop something else"
-    return Check(f"{RUN_MEMORY // GIB} GiB of memory", short if available < RUN_MEMORY else None)
+    short = f"{available / GIB:.1f} GiB available, {needed / GIB:.0f} needed: stop something else"
+    return Check(f"{needed // GIB} GiB of memory", short if available < needed else None)
 
 
 def available_memory(meminfo: str, cgroups: Path) -> int:

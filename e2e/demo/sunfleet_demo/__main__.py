@@ -1,4 +1,4 @@
-"""``python -m sunfleet_demo``: see the package. Exit code 1: a claim does not hold; 2: it could not run."""
+"""``python -m sunfleet_demo``: see the package. Exit code 1: a claim does not hold; 2: it could not run; 130: interrupted."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ def main() -> int:
         screen.head("The demo stopped")
         screen.say(str(error))
         return 2
+    except KeyboardInterrupt:
+        screen.head("Interrupted: what is deployed stays, and the same command goes on from there")
+        return 130
     if args.output == "json":
         print(json.dumps(as_json(result), indent=2))
     _what_next(screen, kubectl, args.namespace)

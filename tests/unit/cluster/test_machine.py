@@ -8,21 +8,23 @@ import shutil
 import signal
 import tarfile
 import time
+from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
 
-from sunfleet_cluster import cluster_verbs, network, oci, preflight, progress, runtime
+from sunfleet_cluster import cluster_verbs, network, oci, preflight, programs, progress, runtime
 from sunfleet_cluster.__main__ import main
 from sunfleet_cluster.cluster import Part, Status
 from sunfleet_cluster.errors import ClusterError, PreflightError
+from sunfleet_cluster.images.records import record_refs
 from sunfleet_cluster.lock import exclusive
 from sunfleet_cluster.preflight import Check
 from sunfleet_cluster.progress import Progress, elapsed
 from sunfleet_cluster.report import table
-from sunfleet_cluster.state import write_atomic
+from sunfleet_cluster.state import StateFolder, write_atomic
 
 SUBNET = IPv4Network("10.203.0.0/16")
 
@@ -108,6 +110,34 @@ def test_a_disk_that_is_too_small_says_for_what(tmp_path: Path) -> None:
     preflight.require_disk(tmp_path / "new", 1, "a file")
     with pytest.raises(ClusterError, match=r"the engine does not fit: .* GiB free at .*SUNFLEET_STATE"):
         preflight.require_disk(tmp_path / "new", 1 << 60, "the engine")
+
+
+def test_what_a_demo_lacks_is_told_before_anything_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Disk and Go that a later step needs too, and only for steps that are not done."""
+    state = StateFolder(tmp_path)
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1, 1, 20 << 30))
+    monkeypatch.setattr(programs, "compiler_version", lambda: None)
+    go, disk = preflight.fleet(programs.EMBEDDED, state)
+    assert "https://go.dev/dl/" in (go.problem or "")
+    assert "20.0 GiB free" in (disk.problem or "")
+    assert "29 needed" in (disk.problem or "")
+    monkeypatch.setattr(programs, "stale", lambda *_: [])
+    (tmp_path / "engine.json").touch()
+    assert [check.problem for check in preflight.fleet(programs.EMBEDDED, state)] == [None]
+    (tmp_path / "cluster").mkdir()
+    record_refs(state, {})
+    assert preflight.fleet(programs.EMBEDDED, state) == []
+
+
+def test_other_users_are_told_that_they_see_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SUNFLEET_STATE", str(tmp_path))
+    monkeypatch.setenv("SUNFLEET_CLUSTER", "embedded")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert main(["status"]) == 1
+    assert "nobody but root sees" in capsys.readouterr().err
 
 
 def test_an_image_depends_on_its_programs_bytes_alone(tmp_path: Path) -> None:
