@@ -118,7 +118,7 @@ class Answering:
 
     async def _outputs(self, request: Any, seed: int, ready: int) -> AsyncGenerator[Any, None]:
         sampling = request.to_sampling_params(500, {})
-        processor = step_by_step(OutputProcessor(TOKENIZER, log_stats=False))
+        processor = step_by_step(OutputProcessor(TOKENIZER, log_stats=False), lambda _: None)
         queue = RequestOutputCollector(sampling.output_kind, "r")
         core = EngineCoreRequest("r", PROMPT, None, sampling, None, 0.0, None, None, None, external_req_id="r")
         processor.add_request(core, None, None, 0, queue)
@@ -136,20 +136,16 @@ class Answering:
         logprobs = None if sampling.num_logprobs is None else _logprobs(ids, sampling.num_logprobs)
         return EngineCoreOutput("r", ids, new_logprobs=logprobs, finish_reason=self.finish if last else None)
 
-    def _events(self, request: Any, outputs: AsyncGenerator[Any, None]) -> AsyncGenerator[str, None]:
+    def _events(self, request: Any, outputs: AsyncGenerator[Any, None]) -> Any:
         metadata = RequestResponseMetadata(request_id="id")
         if self.kind == "chat":
             chat = _server(SunChat, self.parsers)
-            events: AsyncGenerator[str, None] = chat.chat_completion_stream_generator(
-                request, outputs, "id", "m", [], TOKENIZER, metadata
-            )
-            return events
+            return chat.chat_completion_stream_generator(request, outputs, "id", "m", [], TOKENIZER, metadata)
         numbered = ((0, output) async for output in outputs)
-        events = _server(SunCompletion, {}).completion_stream_generator(
+        return _server(SunCompletion, {}).completion_stream_generator(
             request, [{"prompt": "?"}], numbered, "id", 1234, "m",
             num_prompts=1, tokenizer=TOKENIZER, request_metadata=metadata,
         )  # fmt: skip
-        return events
 
 
 def _logprobs(ids: Sequence[int], alternatives: int) -> LogprobsLists:

@@ -12,7 +12,7 @@ from sunfleet_api.worker import WorkerSettings
 from sunfleet_worker.extra_args import SWITCHES
 from sunfleet_worker.flavour import installed_engine
 from sunfleet_worker.plan import plan_engine
-from sunfleet_worker.vllm_contract import HELD, Held, check_version, complaints
+from sunfleet_worker.vllm_contract import HELD, Held, HeldField, check_version, complaints
 
 
 def test_everything_that_the_hooks_hold_on_to_is_in_place() -> None:
@@ -29,9 +29,12 @@ def test_the_pinned_version_is_installed() -> None:
         (Held("vllm.no_such_module", "f", ()), "is gone"),
         (Held("vllm.v1.request", "Request.no_such_method", ()), "is gone"),
         (Held("vllm.v1.request", "Request.append_output_token_ids", ("tokens",)), "expected to begin with"),
+        (HeldField("vllm.no_such_module", "Request", "name"), "is gone"),
+        (HeldField("vllm.v1.request", "NoSuchClass", "name"), "is gone"),
+        (HeldField("vllm.v1.request", "Request", "no_such_field"), "does not set it"),
     ],
 )
-def test_what_moved_is_named(held: Held, words: str) -> None:
+def test_what_moved_is_named(held: Held | HeldField, words: str) -> None:
     complaint = held.complaint()
     assert complaint is not None
     assert held.name in complaint
@@ -39,7 +42,7 @@ def test_what_moved_is_named(held: Held, words: str) -> None:
 
 
 def test_the_contract_names_nothing_twice() -> None:
-    assert len({(held.module, held.name) for held in HELD}) == len(HELD)
+    assert len(set(HELD)) == len(HELD)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,18 @@ from vllm.v1.request import Request, RequestStatus
 
 from sunfleet_api import wire
 from sunfleet_worker import errors
+from sunfleet_worker.handover import KEY_RELEASE
 from sunfleet_worker.hooks.scheduler import SunScheduler
+from sunfleet_worker.lease import DEADLINE_SECONDS
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The scheduler's clock, in seconds; set its one element."""
+    now = [0.0]
+    monkeypatch.setattr("sunfleet_worker.hooks.scheduler.time.monotonic", lambda: now[0])
+    return now
+
 
 Step = Callable[..., dict[int, list[tuple[list[int], FinishReason | None, Any]]]]
 
@@ -129,6 +140,46 @@ def test_an_aborted_request_reports_nothing_more(scheduler: Any, step: Step) -> 
     scheduler.finish_requests(request.request_id, RequestStatus.FINISHED_ABORTED)
     scheduler.finished_recving_kv_req_ids.add(request.request_id)
     assert step() == {}
+
+
+def test_kv_that_is_not_there_in_time_is_given_up(scheduler: Any, step: Step, clock: list[float]) -> None:
+    late, early = handed_over([1, 3], [7]), handed_over([1, 4], [7])
+    scheduler.add_request(late)
+    clock[0] = DEADLINE_SECONDS - 1
+    scheduler.add_request(early)
+    assert step() == {}
+    clock[0] = DEADLINE_SECONDS
+    assert step() == {0: [([], FinishReason.ABORT, errors.KV_LOAD_FAILED)]}
+    assert [*scheduler.requests] == [early.request_id]
+
+
+def test_kv_that_arrives_at_its_deadline_is_not_used(scheduler: Any, step: Step, clock: list[float]) -> None:
+    request = handed_over([1, 3], [7])
+    scheduler.add_request(request)
+    clock[0] = DEADLINE_SECONDS
+    scheduler.finished_recving_kv_req_ids.add(request.request_id)
+    assert step() == {0: [([], FinishReason.ABORT, errors.KV_LOAD_FAILED)]}
+
+
+def test_a_request_with_its_kv_has_no_deadline_any_more(scheduler: Any, step: Step, clock: list[float]) -> None:
+    request = handed_over([1, 3], [7])
+    scheduler.add_request(request)
+    scheduler.finished_recving_kv_req_ids.add(request.request_id)
+    assert step() == {0: [([7], None, None)]}
+    clock[0] = 2 * DEADLINE_SECONDS
+    assert step(token(request, 8)) == {0: [([8], None, None)]}
+
+
+def test_a_prefill_pod_releases_what_it_holds_and_ignores_the_rest(scheduler: Any) -> None:
+    released: list[set[str]] = []
+    scheduler._decodes, scheduler.connector = False, SimpleNamespace(release=released.append)
+    scheduler.requests["held"] = None
+    request = handed_over([1], [])
+    request.abort_immediately = True
+    request.kv_transfer_params = {KEY_RELEASE: ["held", "unknown"]}
+    scheduler.add_request(request)
+    assert released == [{"held"}]
+    assert request.request_id not in scheduler.requests
 
 
 def test_a_request_that_only_releases_another_pods_kv_is_left_alone(scheduler: Any, step: Step) -> None:

@@ -19,13 +19,14 @@ from sunfleet_worker.frontend.steps import single_tokens, step_by_step
 from sunfleet_worker.handover import KEY_STEPWISE
 
 IDS = encode("abcdef")
+COMPUTED: list[int] = []
 
 
 def request(seed: int, **params: Any) -> tuple[Any, RequestOutputCollector]:
     """A processor that waits for the request's first output, and the request's collector."""
     extra = {"kv_transfer_params": complete(sun_output_token_ids=IDS[:seed], **params)}
     sampling = SamplingParams(output_kind=RequestOutputKind.DELTA, extra_args=extra)
-    processor = step_by_step(OutputProcessor(TOKENIZER, log_stats=True))
+    processor = step_by_step(OutputProcessor(TOKENIZER, log_stats=True), COMPUTED.append)
     queue = RequestOutputCollector(sampling.output_kind, "r")
     core = EngineCoreRequest("r", PROMPT, None, sampling, None, 0.0, None, None, None, external_req_id="r")
     processor.add_request(core, None, None, 0, queue)
@@ -78,6 +79,16 @@ def test_a_replayed_seed_is_one_first_token_in_the_engines_statistics() -> None:
     assert len(stats.time_to_first_tokens_iter) == 1
     assert len(stats.inter_token_latencies_iter) == 1, "of the token that was generated here"
     assert stats.prompt_token_stats.external_kv_transfer == 3
+
+
+def test_what_a_pod_computed_of_a_prompt_is_told_once() -> None:
+    processor, _ = request(2, **{KEY_STEPWISE: True})
+    COMPUTED.clear()
+    prefill = PrefillStats()
+    prefill.set(num_prompt_tokens=3, num_local_cached_tokens=1, num_external_cached_tokens=0)
+    processor.process_outputs([EngineCoreOutput("r", IDS[:2], prefill_stats=prefill)], 1.0, IterationStats())
+    processor.process_outputs([EngineCoreOutput("r", [IDS[2]])], 2.0, IterationStats())
+    assert COMPUTED == [2]
 
 
 def test_single_tokens_keep_what_belongs_to_each_and_leave_the_end_to_the_last() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,13 +20,13 @@ def output(finish: str | None = None, stop: str | None = None) -> Any:
     return SimpleNamespace(outputs=[SimpleNamespace(finish_reason=finish, stop_reason=stop)])
 
 
-def engine(*outputs: Any) -> WatchedEngine:
+def engine(*outputs: Any, on_ended: Callable[[str], None] = print) -> WatchedEngine:
     async def generate(*_: Any, **__: Any) -> AsyncGenerator[Any, None]:
         for item in outputs:
             yield item
 
     stock: Any = SimpleNamespace(generate=generate, errored=False)
-    return WatchedEngine(stock)
+    return WatchedEngine(stock, on_ended)
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,13 @@ def engine(*outputs: Any) -> WatchedEngine:
     [("abort", PREEMPTED, PREEMPTED), ("abort", None, "sun_aborted"), ("error", None, "sun_engine_error")],
 )
 async def test_an_end_by_the_engine_is_an_error(finish: str, stop: str | None, code: str) -> None:
-    outputs = engine(output(), output(finish, stop)).generate("prompt")
+    counted: list[str] = []
+    outputs = engine(output(), output(finish, stop), on_ended=counted.append).generate("prompt")
     await anext(outputs)
     with pytest.raises(EngineEndedError) as ended:
         await anext(outputs)
     assert (ended.value.reason.code, ended.value.reason.status) == (code, 503)
+    assert counted == [code]
 
 
 async def test_an_ordinary_end_and_everything_else_pass_through() -> None:

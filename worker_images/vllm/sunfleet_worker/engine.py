@@ -14,8 +14,6 @@ from vllm.platforms import current_platform
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from sunfleet_worker.frontend.steps import step_by_step
-
 _METHOD: Final = "VLLM_WORKER_MULTIPROC_METHOD"
 
 
@@ -33,7 +31,6 @@ def running_engine(args: Namespace) -> Iterator[AsyncLLM]:
         # Making the config has just chosen "spawn".
         os.environ[_METHOD] = "fork"
     engine = _engine(engine_args, config)
-    engine.output_processor = step_by_step(engine.output_processor)
     try:
         yield engine
     finally:

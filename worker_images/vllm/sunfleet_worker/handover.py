@@ -13,6 +13,8 @@ KEY_OUTPUT_LOGPROBS: Final = wire.KEY_OUTPUT_LOGPROBS
 LOWEST_LOGPROB: Final = -1e30
 # Set by the front end for the rest of its process, never taken from a request: hand every token over by itself.
 KEY_STEPWISE: Final = "sun_stepwise"
+# In a request that a prefill pod's front end makes itself: finished requests whose KV nobody will read.
+KEY_RELEASE: Final = "sun_release"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,11 @@ def told_of(params: Mapping[str, Any] | None) -> int | None:
 def wants_progress(params: Mapping[str, Any] | None) -> bool:
     """Whether a stream shall say which tokens it has told."""
     return (params or {}).get(wire.KEY_PROGRESS) is True
+
+
+def released_requests(params: Mapping[str, Any] | None) -> frozenset[str]:
+    """Requests whose KV a prefill pod is told to free; empty in any other request."""
+    return frozenset((params or {}).get(KEY_RELEASE) or ())
 
 
 def missing_fields(params: Mapping[str, Any] | None) -> tuple[str, ...]:

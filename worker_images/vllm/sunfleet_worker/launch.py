@@ -27,6 +27,8 @@ from sunfleet_worker.drain import drain
 from sunfleet_worker.engine import running_engine
 from sunfleet_worker.frontend.app import install
 from sunfleet_worker.frontend.gate import Traffic
+from sunfleet_worker.frontend.metrics import PodMetrics
+from sunfleet_worker.frontend.steps import step_by_step
 from sunfleet_worker.frontend.streams import WatchedEngine
 
 _KV_USAGE = "vllm:kv_cache_usage_perc"
@@ -41,15 +43,17 @@ def run(args: Sequence[str], settings: WorkerSettings) -> None:
     parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(list(args))
     configure_logging_from_args(parsed)
     validate_parsed_serve_args(parsed)
+    metrics = PodMetrics(settings.role)
     with running_engine(parsed) as engine:
-        uvloop.run(_serve(engine, parsed, settings))
+        engine.output_processor = step_by_step(engine.output_processor, metrics.count_computed_prompt)
+        uvloop.run(_serve(engine, parsed, settings, metrics))
 
 
-async def _serve(engine: AsyncLLM, args: Namespace, settings: WorkerSettings) -> None:
+async def _serve(engine: AsyncLLM, args: Namespace, settings: WorkerSettings, metrics: PodMetrics) -> None:
     await engine.reset_mm_cache()  # drops the inputs of the engine's own start-up profile
     _, sock = setup_server(args, reuse_port=False)
     try:
-        app, traffic = await _application(engine, args, settings)
+        app, traffic = await _application(engine, args, settings, metrics)
         draining = asyncio.create_task(_drain_on_sigterm(engine, app, traffic, settings.drain_timeout_seconds))
         shutdown = await serve_http(app, sock=sock, **_http_options(args))
         draining.cancel()
@@ -58,11 +62,14 @@ async def _serve(engine: AsyncLLM, args: Namespace, settings: WorkerSettings) ->
         sock.close()
 
 
-async def _application(engine: EngineClient, args: Namespace, settings: WorkerSettings) -> tuple[FastAPI, Traffic]:
+async def _application(
+    engine: EngineClient, args: Namespace, settings: WorkerSettings, metrics: PodMetrics
+) -> tuple[FastAPI, Traffic]:
     tasks = await engine.get_supported_tasks()
     app = build_app(args, tasks, engine.model_config)
-    await init_app_state(WatchedEngine(engine), app.state, args, tasks)
-    return app, install(app, settings, engine.vllm_config, engine_version)
+    watched = WatchedEngine(engine, lambda code: metrics.ended.labels(code).inc())
+    await init_app_state(watched, app.state, args, tasks)
+    return app, install(app, settings, watched, metrics, engine_version)
 
 
 def _http_options(args: Namespace) -> dict[str, Any]:

@@ -12,15 +12,13 @@ from sunfleet_api.worker import WorkerSettings
 from sunfleet_worker.errors import StartupError
 from sunfleet_worker.extra_args import engine_flags
 from sunfleet_worker.flavour import Flavour
+from sunfleet_worker.lease import LEASE_SECONDS
 
 SCHEDULER: Final = "sunfleet_worker.hooks.scheduler.SunScheduler"
 ASYNC_SCHEDULER: Final = "sunfleet_worker.hooks.scheduler.SunAsyncScheduler"
 CONNECTOR: Final = "SunConnector"
 CONNECTOR_MODULE: Final = "sunfleet_worker.hooks.connector"
 
-# Seconds that a prefill keeps a prompt's KV for a decoder that has not read it; the engine's own default, and the
-# decoder's heartbeats extend it while a request waits for a place.
-KV_LEASE_SECONDS: Final = 30
 # KV pool of a CPU pod unless extraArgs size it. CPU pods serve demos and tests: 1 GiB is 23,000 tokens of a 135M model.
 CPU_KV_CACHE_BYTES: Final = 1 << 30
 # The CPU kernels work on tiles of 32 tokens.
@@ -116,7 +114,7 @@ def kv_transfer_config(settings: WorkerSettings, flavour: Flavour) -> dict[str, 
         "kv_load_failure_policy": "fail",
         "kv_connector_extra_config": {
             "enforce_handshake_compat": True,
-            "kv_lease_duration": KV_LEASE_SECONDS,
+            "kv_lease_duration": LEASE_SECONDS,
         },
     }
 

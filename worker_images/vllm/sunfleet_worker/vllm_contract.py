@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -53,13 +54,34 @@ class Held:
         return None
 
 
+@dataclass(frozen=True)
+class HeldField:
+    """A field that a class's constructor in vLLM sets and that we read or write."""
+
+    module: str
+    owner: str
+    name: str
+
+    def complaint(self) -> str | None:
+        """Why the installed engine does not fit; ``None`` when it does."""
+        where = f"{self.module}.{self.owner}.{self.name}"
+        try:
+            source = inspect.getsource(getattr(importlib.import_module(self.module), self.owner).__init__)
+        except (ImportError, AttributeError, TypeError, OSError) as error:
+            return f"{where} is gone: {error}"
+        if re.search(rf"\bself\.{self.name}\b\s*[:=]", source) is None:
+            return f"{where} is gone: {self.owner}.__init__ does not set it"
+        return None
+
+
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
+_NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
 _OUTPUTS = "vllm.v1.engine.output_processor"
 _CHAT = "vllm.entrypoints.openai.chat_completion.serving"
 _COMPLETION = "vllm.entrypoints.openai.completion.serving"
 _LAUNCHERS = "vllm.entrypoints.launchers"
 
-HELD: Final = (
+HELD: Final[tuple[Held | HeldField, ...]] = (
     Held(_SCHEDULER, "Scheduler.add_request", ("request",)),
     Held(_SCHEDULER, "Scheduler.finish_requests", ("request_ids", "finished_status")),
     Held(_SCHEDULER, "Scheduler.update_from_output", ("scheduler_output", "model_runner_output")),
@@ -85,11 +107,19 @@ HELD: Final = (
     Held("vllm.v1.request", "Request.append_output_token_ids", ("token_ids",)),
     Held("vllm.v1.request", "Request.take_prefill_stats", ()),
     Held("vllm.v1.worker.gpu_input_batch", "InputBatch.add_request", ("request",)),
-    Held(
-        "vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector",
-        "NixlPullConnector.__init__",
-        ("vllm_config", "role", "kv_cache_config"),
-    ),
+    Held(f"{_NIXL}.connector", "NixlPullConnector.__init__", ("vllm_config", "role", "kv_cache_config")),
+    Held(f"{_NIXL}.connector", "NixlPullConnector.start_load_kv", ("forward_context",)),
+    Held(f"{_NIXL}.connector", "NixlBaseConnector.build_connector_meta", ("scheduler_output",)),
+    Held(f"{_NIXL}.connector", "NixlBaseConnector.request_finished_all_groups", ("request", "block_ids")),
+    Held(f"{_NIXL}.connector", "NixlBaseConnector.get_transfer_results", ("finished_req_ids",)),
+    HeldField(f"{_NIXL}.base_scheduler", "NixlBaseConnectorScheduler", "_reqs_need_send"),
+    HeldField(f"{_NIXL}.base_worker", "NixlBaseConnectorWorker", "_reqs_to_send"),
+    HeldField(f"{_NIXL}.base_worker", "NixlBaseConnectorWorker", "_reqs_to_process"),
+    HeldField(f"{_NIXL}.base_worker", "NixlBaseConnectorWorker", "_engine_clock_offset"),
+    HeldField(f"{_NIXL}.base_worker", "NixlBaseConnectorWorker", "consumer_notification_counts_by_req"),
+    HeldField(f"{_NIXL}.base_worker", "NixlBaseConnectorWorker", "expected_consumer_notifications_by_req"),
+    HeldField(_SCHEDULER, "Scheduler", "finished_recving_kv_req_ids"),
+    HeldField("vllm.v1.engine.async_llm", "AsyncLLM", "output_processor"),
     Held("vllm.v1.outputs", "LogprobsLists.slice_request", ("req_idx", "num_positions")),
     Held(_OUTPUTS, "RequestOutputCollector.put", ("output",)),
     Held(_OUTPUTS, "RequestOutputCollector.get", ()),
@@ -101,6 +131,9 @@ HELD: Final = (
         ("engine_core_outputs", "engine_core_timestamp", "iteration_stats", "weight_version"),
     ),
     Held("vllm.v1.engine.async_llm", "AsyncLLM.generate", ("prompt", "sampling_params", "request_id")),
+    Held(
+        "vllm.v1.engine.async_llm", "AsyncLLM.notify_kv_transfer_request_rejected", ("request_id", "kv_transfer_params")
+    ),
     Held("vllm.v1.engine.async_llm", "AsyncLLM.abort", ("request_id", "internal")),
     Held(_CHAT, "OpenAIServingChat.create_chat_completion", ("request", "raw_request")),
     Held(_CHAT, "OpenAIServingChat._create_chat_completion", ("request", "raw_request")),

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from http import HTTPStatus
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
+from vllm.config import VllmConfig
 
-from sunfleet_api import wire
+from sunfleet_api import names, wire
 from sunfleet_api.worker import WorkerSettings
 from sunfleet_worker.errors import RequestError
 from sunfleet_worker.frontend.gate import INFO_PATH, READY_PATH, Gate, Traffic
+from sunfleet_worker.frontend.metrics import PodMetrics
 from sunfleet_worker.frontend.serving import SunChat, SunCompletion, serving_for
-from sunfleet_worker.frontend.streams import EngineEndedError
+from sunfleet_worker.frontend.streams import EngineEndedError, WatchedEngine
 
 
-def install(app: FastAPI, settings: WorkerSettings, vllm_config: Any, engine_version: str) -> Traffic:
+def install(
+    app: FastAPI, settings: WorkerSettings, engine: WatchedEngine, metrics: PodMetrics, engine_version: str
+) -> Traffic:
     """Make the engine's initialised ``app`` a pod of its role; returns the count of what it does for clients."""
-    state = app.state
-    state.openai_serving_chat = serving_for(state.openai_serving_chat, SunChat, settings.role)
-    state.openai_serving_completion = serving_for(state.openai_serving_completion, SunCompletion, settings.role)
+    state, role = app.state, settings.role
+    state.openai_serving_chat = serving_for(state.openai_serving_chat, SunChat, role, metrics)
+    state.openai_serving_completion = serving_for(state.openai_serving_completion, SunCompletion, role, metrics)
     # The engine has assembled its middlewares already; without them the next request assembles them anew, with ours.
     app.middleware_stack = None
     app.add_exception_handler(RequestError, _answer_request_error)
     app.add_exception_handler(EngineEndedError, _answer_engine_ended)
     traffic = Traffic()
     app.add_middleware(Gate, traffic=traffic)
-    info = engine_info(settings, vllm_config, engine_version)
+    info = engine_info(settings, engine.vllm_config, engine_version)
 
     @app.get(INFO_PATH)
     async def get_info() -> wire.EngineInfo:
@@ -36,10 +41,29 @@ def install(app: FastAPI, settings: WorkerSettings, vllm_config: Any, engine_ver
     async def get_ready() -> Response:
         return Response(status_code=503 if traffic.draining else 200)
 
+    if role == names.ROLE_PREFILL:
+
+        @app.post(wire.RELEASE_PATH, status_code=HTTPStatus.NO_CONTENT)
+        async def release(body: Release) -> None:
+            metrics.released.inc()
+            await engine.release([body.kv_transfer_params.remote_request_id])
+
     return traffic
 
 
-def engine_info(settings: WorkerSettings, vllm_config: Any, engine_version: str) -> wire.EngineInfo:
+class Handover(BaseModel):
+    """What of a prefill's ``kv_transfer_params`` says whose KV it is."""
+
+    remote_request_id: str
+
+
+class Release(BaseModel):
+    """Body of a release: a hand-over that no decoder has been sent, or that one has given up."""
+
+    kv_transfer_params: Handover
+
+
+def engine_info(settings: WorkerSettings, vllm_config: VllmConfig, engine_version: str) -> wire.EngineInfo:
     """What the router needs to place work; one block of the pool is the engine's own."""
     cache = vllm_config.cache_config
     return wire.EngineInfo(

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any, Final
 
+from sunfleet_api import wire
 from sunfleet_worker.errors import DRAINING, RequestError, ended_by_engine
 
 Scope = MutableMapping[str, Any]
@@ -33,6 +34,7 @@ ALLOWED: Final = GENERATING | {
     ("GET", "/metrics"),
     ("GET", READY_PATH),
     ("GET", INFO_PATH),
+    ("POST", wire.RELEASE_PATH),  # on prefill pods
 }
 
 

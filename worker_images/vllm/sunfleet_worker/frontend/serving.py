@@ -23,7 +23,8 @@ from sunfleet_worker.frontend.checks import (
     check_fits,
     check_prefill_request,
 )
-from sunfleet_worker.frontend.streams import Watch, begun, ending_honestly
+from sunfleet_worker.frontend.metrics import PodMetrics
+from sunfleet_worker.frontend.streams import Watch, WatchedEngine, begun, ending_honestly
 from sunfleet_worker.frontend.telling import Telling
 from sunfleet_worker.handover import KEY_STEPWISE, missing_fields, response_model, told_of, wants_progress
 
@@ -32,21 +33,43 @@ _PROMPT_TOO_LONG = frozenset({"input_tokens", "input_text"})
 
 
 class _HandoverRules:
-    """What both kinds of request share. ``role`` is set by :func:`serving_for`, the rest is the stock server's."""
+    """What both kinds of request share.
+
+    ``role`` and ``metrics`` are set by :func:`serving_for`, the rest is the stock server's.
+    """
 
     role: str
+    metrics: PodMetrics
+    engine_client: WatchedEngine
     model_config: Any
     _extract_prompt_len: Callable[[Any], int]
 
     def _check(self, request: Any) -> None:
-        if self.role == names.ROLE_DECODE:
-            check_decode_request(request)
-        else:
+        if self.role != names.ROLE_DECODE:
             check_prefill_request(request)
+            return
+        check_decode_request(request)
+        if told_of(request.kv_transfer_params) is not None:
+            self.metrics.resumed.inc()
 
     async def _answered(self, answer: Awaitable[Any]) -> Any:
         result = await answer
-        return await begun(result) if isinstance(result, AsyncGenerator) else result
+        if isinstance(result, AsyncGenerator):
+            return await begun(result)
+        if self.role == names.ROLE_PREFILL:
+            await self._keep_nothing_for_ended(result)
+        return result
+
+    async def _keep_nothing_for_ended(self, answer: Any) -> None:
+        """Take the hand-over out of a prefill's answer whose one token ends it by a stop string.
+
+        The engine only sees tokens, so it holds the KV for a decoder; what it ends itself it does not hold.
+        """
+        transfer = getattr(answer, "kv_transfer_params", None)
+        if transfer and answer.choices[0].finish_reason != "length":
+            answer.kv_transfer_params = None
+            self.metrics.released.inc()
+            await self.engine_client.release([transfer["remote_request_id"]])
 
     async def _rendered(self, rendering: Awaitable[Any], request: Any) -> Any:
         """What the engine rendered; on a prefill pod only if the decode leg could finish what the client asked for."""
@@ -181,9 +204,9 @@ def _refuse_incomplete(server: _HandoverRules, request: Any) -> None:
         check_decode_request(request)
 
 
-def serving_for(stock: Any, kind: type[SunChat] | type[SunCompletion], role: str) -> Any:
+def serving_for(stock: Any, kind: type[SunChat] | type[SunCompletion], role: str, metrics: PodMetrics) -> Any:
     """The stock server's state under our class: its constructor's many arguments stay the engine's business."""
     server = kind.__new__(kind)
     server.__dict__.update(stock.__dict__)
-    server.role = role
+    server.role, server.metrics = role, metrics
     return server

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from vllm.outputs import RequestOutput
@@ -74,7 +75,12 @@ def keep_apart(queue: RequestOutputCollector, *, seam: int | None, stepwise: boo
 
 
 class StepOutputProcessor(OutputProcessor):
-    """The engine's output processor; obeys :data:`KEY_STEPWISE` and the seam of a resumed stream."""
+    """The engine's output processor; obeys :data:`KEY_STEPWISE` and the seam of a resumed stream.
+
+    It also sees how each prompt was come by, which is told to ``on_computed_prompt``: tokens computed on this pod.
+    """
+
+    on_computed_prompt: Callable[[int], None]
 
     def add_request(
         self, request: Any, prompt: Any, parent_req: Any = None, request_index: int = 0, queue: Any = None
@@ -93,6 +99,9 @@ class StepOutputProcessor(OutputProcessor):
         iteration_stats: Any = None,
         weight_version: str | None = None,
     ) -> OutputProcessorOutput:
+        for output in engine_core_outputs:
+            if output.prefill_stats is not None:
+                self.on_computed_prompt(output.prefill_stats.num_computed_tokens)
         left, aborts = engine_core_outputs, list[str]()
         if any(len(output.new_token_ids) > 1 for output in engine_core_outputs):
             left, aborts = self._replayed(engine_core_outputs)
@@ -139,10 +148,11 @@ def single_tokens(output: EngineCoreOutput) -> list[EngineCoreOutput]:
     return [*steps, last]
 
 
-def step_by_step(stock: OutputProcessor) -> StepOutputProcessor:
+def step_by_step(stock: OutputProcessor, on_computed_prompt: Callable[[int], None]) -> StepOutputProcessor:
     """The state of the engine's output processor under our class; before the engine's first request."""
     processor = StepOutputProcessor.__new__(StepOutputProcessor)
     processor.__dict__.update(stock.__dict__)
+    processor.on_computed_prompt = on_computed_prompt
     return processor
 
 

@@ -7,7 +7,8 @@ The engine's own server sends 200 before it knows anything, turns an abort into 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any, Final
@@ -18,6 +19,7 @@ from vllm.outputs import RequestOutput
 
 from sunfleet_worker.errors import CODE_PREFIX, RequestError, UnavailableError, ended_by_engine
 from sunfleet_worker.frontend.telling import Telling
+from sunfleet_worker.handover import KEY_RELEASE
 
 _ERROR_EVENT: Final = 'data: {"error"'
 
@@ -32,10 +34,14 @@ class EngineEndedError(GenerationError):
 
 
 class WatchedEngine:
-    """An engine client whose ``generate`` raises :class:`EngineEndedError` where the stock one reports a normal end."""
+    """An engine client whose ``generate`` raises :class:`EngineEndedError` where the stock one reports a normal end.
 
-    def __init__(self, engine: EngineClient) -> None:
+    ``on_ended`` is told the code of each such end.
+    """
+
+    def __init__(self, engine: EngineClient, on_ended: Callable[[str], None]) -> None:
         self._engine = engine
+        self._on_ended = on_ended
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -44,16 +50,27 @@ class WatchedEngine:
         async with aclosing(self._engine.generate(*args, **kwargs)) as outputs:
             async for output in outputs:
                 for completion in output.outputs:
-                    _raise_if_ended(completion.finish_reason, completion.stop_reason)
+                    if (code := _end_code(completion.finish_reason, completion.stop_reason)) is not None:
+                        self._on_ended(code)
+                        raise EngineEndedError(ended_by_engine(code))
                 yield output
 
+    async def release(self, request_ids: Sequence[str]) -> None:
+        """Free the KV that this pod holds for finished requests; see ``SunConnector.release``.
 
-def _raise_if_ended(finish_reason: str | None, stop_reason: int | str | None) -> None:
+        The engine has no call for that; this is the one with which it tells its connector of a request that never was.
+        """
+        await self._engine.notify_kv_transfer_request_rejected(
+            f"release-{uuid.uuid4().hex}", {KEY_RELEASE: list(request_ids)}
+        )
+
+
+def _end_code(finish_reason: str | None, stop_reason: int | str | None) -> str | None:
+    """Why the engine ended a request by itself; ``None`` for an ordinary end, or none yet."""
     if finish_reason == "abort":
         code = str(stop_reason or "")
-        raise EngineEndedError(ended_by_engine(code if code.startswith(CODE_PREFIX) else "sun_aborted"))
-    if finish_reason == "error":
-        raise EngineEndedError(ended_by_engine("sun_engine_error"))
+        return code if code.startswith(CODE_PREFIX) else "sun_aborted"
+    return "sun_engine_error" if finish_reason == "error" else None
 
 
 class Watch:

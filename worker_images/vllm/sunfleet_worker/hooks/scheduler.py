@@ -5,7 +5,9 @@ Named on the command line (``--scheduler-cls``); one mixin serves the synchronou
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -16,12 +18,21 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from sunfleet_worker import errors
-from sunfleet_worker.handover import KEY_OUTPUT_LOGPROBS, missing_fields, seed_of
+from sunfleet_worker.handover import KEY_OUTPUT_LOGPROBS, missing_fields, released_requests, seed_of
 from sunfleet_worker.hooks.guard import install_guard
 from sunfleet_worker.hooks.isolate import isolate_generated_blocks
 from sunfleet_worker.hooks.seed import finished_by_seed, logprobs_to_wire, plant_seed, seed_output
+from sunfleet_worker.lease import DEADLINE_SECONDS
 
 Outputs = dict[int, EngineCoreOutputs]
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """A request whose KV must be there by ``deadline``, on the monotonic clock in seconds."""
+
+    request: Request
+    deadline: float
 
 
 class SunSchedulerMixin(Scheduler):
@@ -29,16 +40,16 @@ class SunSchedulerMixin(Scheduler):
 
     - the seed counts as output, and is reported before the first token of its own;
     - generated KV never serves as anyone's prompt;
-    - a request that lost its prompt's KV is ended with a reason, never recomputed.
+    - a request that lost its prompt's KV, or does not get it in time, is ended with a reason, never recomputed.
 
-    On prefill pods only the first token's log-probabilities are added to what the decoder gets.
+    On prefill pods: gives the first token's log-probabilities to the decoder, and releases KV on demand.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._decodes = bool(self.vllm_config.kv_transfer_config.is_kv_consumer)
-        # Requests whose seed is not yet reported.
-        self._unreported: dict[str, Request] = {}
+        # Requests whose seed is not yet reported, since their KV is not there, in the order in which they came.
+        self._unreported: dict[str, Awaited] = {}
         # Requests that the next step must end, and why.
         self._endings: dict[str, str] = {}
         # Outputs of requests that ended on arrival.
@@ -52,7 +63,10 @@ class SunSchedulerMixin(Scheduler):
     # --- arrival
 
     def add_request(self, request: Request) -> None:
-        # A request with abort_immediately only lets go of KV that another pod holds for it.
+        # A request with abort_immediately only lets go of KV that another pod holds for it, or this one for others.
+        if request.abort_immediately and (released := released_requests(request.kv_transfer_params)):
+            self.connector.release(released & self.requests.keys())
+            return
         if not self._decodes or request.abort_immediately or request.request_id in self.requests:
             super().add_request(request)
             return
@@ -68,7 +82,7 @@ class SunSchedulerMixin(Scheduler):
         if (status := finished_by_seed(request, self.max_model_len)) is not None:
             self._finish_on_arrival(request, status)
         else:
-            self._unreported[request.request_id] = request
+            self._unreported[request.request_id] = Awaited(request, time.monotonic() + DEADLINE_SECONDS)
 
     def _finish_on_arrival(self, request: Request, status: RequestStatus) -> None:
         """The seed was the whole answer: report it, and let the prefill pod free the KV that nobody will read."""
@@ -117,30 +131,42 @@ class SunSchedulerMixin(Scheduler):
         outputs: Outputs = super().update_from_output(scheduler_output, model_runner_output)
         if self._decodes:
             self._report_seeds(outputs)
+            self._end_overdue(time.monotonic())
+            self._report_arrivals(outputs)
             self._report_endings(outputs)
         else:
             _attach_logprobs(outputs)
         return outputs
 
     def _report_seeds(self, outputs: Outputs) -> None:
-        """Send each seed once: when its KV has arrived, at the latest before the first token of this pod."""
+        """Send seeds that are the whole answer, and each other one at the latest before the first token of this pod."""
         for client, output in _drain(self._ended_on_arrival):
             _of_client(outputs, client).outputs.append(output)
         for group in outputs.values():
             group.outputs = [part for output in group.outputs for part in (*self._seed_before(output), output)]
-        for request_id in self.finished_recving_kv_req_ids & self._unreported.keys():
-            request = self._unreported.pop(request_id)
+
+    def _end_overdue(self, now: float) -> None:
+        """Give up on KV that has not come in time, also if it has come just now: it may have been read too late."""
+        for awaited in self._unreported.values():
+            if awaited.deadline > now:
+                break
+            self._end(awaited.request, errors.KV_LOAD_FAILED)
+
+    def _report_arrivals(self, outputs: Outputs) -> None:
+        """Send each seed when its prompt's KV has arrived."""
+        for request_id in (self.finished_recving_kv_req_ids & self._unreported.keys()) - self._endings.keys():
+            request = self._unreported.pop(request_id).request
             stats = request.take_prefill_stats()
             if stats is not None:
                 stats.finalize(self.kv_cache_manager.estimate_cached_tokens(request))
             _of_client(outputs, request.client_index).outputs.append(seed_output(request, prefill_stats=stats))
 
     def _seed_before(self, output: EngineCoreOutput) -> Iterable[EngineCoreOutput]:
-        request = self._unreported.pop(output.request_id, None)
-        if request is None or output.finish_reason in (FinishReason.ABORT, FinishReason.ERROR):
+        awaited = self._unreported.pop(output.request_id, None)
+        if awaited is None or output.finish_reason in (FinishReason.ABORT, FinishReason.ERROR):
             return ()
         stats, output.prefill_stats = output.prefill_stats, None
-        return (seed_output(request, prefill_stats=stats),)
+        return (seed_output(awaited.request, prefill_stats=stats),)
 
     def _report_endings(self, outputs: Outputs) -> None:
         """End what must not go on, as ABORT with a reason: an ERROR would reach the client as an anonymous 500."""
