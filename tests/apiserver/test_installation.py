@@ -10,8 +10,8 @@ import pytest
 from sunfleet_cluster.controlplane import control_plane
 from sunfleet_cluster.images.records import record_refs
 from sunfleet_cluster.install.fleet import NAMESPACE, Fleet
-from sunfleet_cluster.kubectl import Kubectl
 from sunfleet_cluster.install.overlay import NEEDED
+from sunfleet_cluster.kubectl import Kubectl
 from sunfleet_cluster.progress import Progress
 from sunfleet_cluster.state import StateFolder
 
@@ -65,5 +65,6 @@ def test_uninstalling_leaves_nothing_and_may_be_repeated(fleet: Fleet) -> None:
     fleet.kubectl.apply("--filename", str(ROOT / "manifests" / "samples" / "gpu"))
     fleet.uninstall()
     fleet.uninstall()
-    assert fleet.kubectl("get", "namespaces,clusterroles,clusterrolebindings", OURS, "--output=name") == ""
+    kinds = "namespaces,clusterroles,clusterrolebindings,priorityclasses"
+    assert fleet.kubectl("get", kinds, OURS, "--output=name") == ""
     assert not fleet.kubectl.items("customresourcedefinitions")

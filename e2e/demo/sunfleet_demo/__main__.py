@@ -1,4 +1,4 @@
-"""``python -m sunfleet_demo``: see the package. Exit code 1: a claim does not hold; 2: it could not run; 130: interrupted."""
+"""``python -m sunfleet_demo``. Exit code 1: a claim does not hold; 2: it could not run; 130: interrupted."""
 
 from __future__ import annotations
 

@@ -39,6 +39,18 @@ def tuned(tmp_path: Path) -> tuple[Path, Path]:
     return base, adapter
 
 
+@pytest.fixture
+def shipped(tuned: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of adapters as the tree holds them, beside a base that is there already."""
+    base, adapter = tuned
+    source = tmp_path / "shipped"
+    source.mkdir()
+    adapter.rename(source / "arith")
+    write_meta(source / "arith", META.model_copy(update={"tuned_against": checkpoint_digest(base)}))
+    monkeypatch.setattr(models, "make_base", lambda _target: False)
+    return source
+
+
 @pytest.mark.parametrize("name", sorted(TASKS))
 def test_a_task_is_made_from_its_seed_and_holds_rows_out(name: str) -> None:
     train, held_out = split(TASKS[name], 200, 32, seed=3)
@@ -99,62 +111,42 @@ def test_merged_weights_give_the_logits_of_the_adapter(tuned: tuple[Path, Path])
     assert (base.parent / "full" / "tokenizer.json").is_file()
 
 
-def test_the_models_folder_is_made_once_and_follows_the_adapters(
-    tuned: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    base, adapter = tuned
-    source = tmp_path / "shipped"
-    source.mkdir()
-    adapter.rename(source / "arith")
-    write_meta(source / "arith", META.model_copy(update={"tuned_against": checkpoint_digest(base)}))
-    monkeypatch.setattr(models, "make_base", lambda _target: False)
+def test_the_models_folder_is_made_once_and_follows_the_adapters(shipped: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    models.make_models(tmp_path, source, said.append)
+    models.make_models(tmp_path, shipped, said.append)
     assert [line.split()[0] for line in said] == ["kept", "copied", "merged"]
     said.clear()
-    models.make_models(tmp_path, source, said.append)
+    models.make_models(tmp_path, shipped, said.append)
     assert [line.split()[0] for line in said] == ["kept", "kept"]
-    write_meta(source / "arith", read_meta(source / "arith").model_copy(update={"accuracy": [_ACCURACY]}))
+    write_meta(shipped / "arith", read_meta(shipped / "arith").model_copy(update={"accuracy": [_ACCURACY]}))
     said.clear()
-    models.make_models(tmp_path, source, said.append)
+    models.make_models(tmp_path, shipped, said.append)
     assert [line.split()[0] for line in said] == ["kept", "copied", "merged"]
 
 
 def test_a_run_killed_after_an_adapter_was_replaced_does_not_keep_the_module_merged_from_the_old_one(
-    tuned: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shipped: Path, tmp_path: Path
 ) -> None:
-    base, adapter = tuned
-    source = tmp_path / "shipped"
-    source.mkdir()
-    adapter.rename(source / "arith")
-    write_meta(source / "arith", META.model_copy(update={"tuned_against": checkpoint_digest(base)}))
-    monkeypatch.setattr(models, "make_base", lambda _target: False)
-    models.make_models(tmp_path, source, lambda _: None)
-    write_meta(source / "arith", read_meta(source / "arith").model_copy(update={"task": "changed"}))
+    models.make_models(tmp_path, shipped, lambda _: None)
+    write_meta(shipped / "arith", read_meta(shipped / "arith").model_copy(update={"task": "changed"}))
 
     def killed(line: str) -> None:
         if line.startswith("copied"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        models.make_models(tmp_path, source, killed)
-    models.make_models(tmp_path, source, lambda _: None)
+        models.make_models(tmp_path, shipped, killed)
+    models.make_models(tmp_path, shipped, lambda _: None)
     assert read_meta(tmp_path / "arith-full").task == "changed"
 
 
 _ACCURACY = Accuracy(prefill="tuned", decode="base", correct=1, total=2)
 
 
-def test_an_adapter_of_another_decoder_is_refused(
-    tuned: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, adapter = tuned
-    source = tmp_path / "shipped"
-    source.mkdir()
-    adapter.rename(source / "arith")
-    monkeypatch.setattr(models, "make_base", lambda _target: False)
+def test_an_adapter_of_another_decoder_is_refused(shipped: Path, tmp_path: Path) -> None:
+    write_meta(shipped / "arith", META)
     with pytest.raises(ValueError, match="was tuned against decoder sha256:0"):
-        models.make_models(tmp_path, source, lambda _: None)
+        models.make_models(tmp_path, shipped, lambda _: None)
 
 
 def test_the_digest_is_of_the_files_that_decide_what_is_computed(tmp_path: Path) -> None:
