@@ -1,34 +1,45 @@
 """Decode room: reserved before the prefill starts, waited for in line, given back when the request ends, however it
 ends.
 
-One line per decoder, first come first served: a large request at its head holds the others back rather than starve. The
-decision itself is :func:`sunfleet_router.policies.decode.choose`; here are only the books and the line.
+One line per decoder, first come first served: a large request at its head holds the others back rather than starve.
+Streams that broke off stand before everyone who has not begun, and wait for a pod where a new request would be told
+that there is none. The decisions themselves are :mod:`sunfleet_router.policies.decode`; here are only the books and the
+line.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from sunfleet_router.errors import BusyError, NoDecodeEndpointError, RouterError
+from sunfleet_router.errors import BusyError, NoDecodeEndpointError, PhaseTimeoutError, RouterError
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.load import Load
 from sunfleet_router.policies import Choice, Reject, Wait
 from sunfleet_router.policies import decode as policy
 from sunfleet_router.snapshot import Endpoint, Snapshot, Task
 
+_LOOK_AGAIN: Final = 0.25  # seconds: a pod that is no suspect any more tells nobody
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A request's wish for decode room on a pod of ``decoder``."""
+    """A request's wish for decode room on a pod of ``decoder``, until the loop's time ``deadline``.
+
+    ``resumed``: its client has got a part of the answer.
+    """
 
     task: Task
     decoder: str
     facts: policy.DecodeFacts
     prompt_tokens: int  # part of the facts' tokens; for the queue's metric
+    deadline: float = math.inf
+    resumed: bool = False
 
 
 class Seat:
@@ -54,6 +65,18 @@ class _Waiter:
     placed: asyncio.Future[Endpoint]
 
 
+@dataclass(slots=True)
+class _Line:
+    """Who waits for one decoder."""
+
+    resumed: deque[_Waiter] = field(default_factory=deque)
+    new: deque[_Waiter] = field(default_factory=deque)
+    timer: asyncio.TimerHandle | None = None
+
+    def part(self, claim: Claim) -> deque[_Waiter]:
+        return self.resumed if claim.resumed else self.new
+
+
 class Admission:
     """One per process. ``most_waiting`` bounds all lines together; each task has its own bound and patience besides."""
 
@@ -61,7 +84,7 @@ class Admission:
         self._fleet = fleet
         self._load = load
         self._most_waiting = most_waiting
-        self._lines: dict[str, deque[_Waiter]] = {}
+        self._lines: dict[str, _Line] = {}
         self.reserved: Counter[str] = Counter()  # pod uid -> KV tokens
         self.waiting: Counter[str] = Counter()  # task -> requests
         self.waiting_tokens: Counter[str] = Counter()  # task -> prompt tokens
@@ -71,8 +94,8 @@ class Admission:
     async def reserve(self, claim: Claim) -> AsyncIterator[Seat]:
         """Room on a decode pod, perhaps after waiting.
 
-        Raises :class:`NoDecodeEndpointError` when no pod could ever take it and :class:`BusyError` when the line is
-        full or too slow.
+        Raises :class:`NoDecodeEndpointError` when no pod could ever take it, :class:`BusyError` when the line is full
+        or too slow, and :class:`PhaseTimeoutError` when the request's own time is over.
         """
         seat = Seat(self, claim, await self._place(claim))
         try:
@@ -84,7 +107,7 @@ class Admission:
     def resettle(self, seat: Seat, claim: Claim, tokens: int, fingerprint: str) -> None:
         """See :meth:`Seat.settle`."""
         self._add(seat.endpoint.uid, -seat.tokens)
-        facts = policy.DecodeFacts(claim.facts.request_id, tokens, (fingerprint,), claim.facts.tried)
+        facts = replace(claim.facts, tokens=tokens, fingerprints=(fingerprint,))
         pool = self._fleet.snapshot.pool(claim.decoder)
         stay = [pod for pod in pool if pod.uid == seat.endpoint.uid and pod.fingerprint == fingerprint]
         for candidates in (stay, pool):
@@ -97,43 +120,46 @@ class Admission:
         self._serve(claim.decoder)
 
     async def _place(self, claim: Claim) -> Endpoint:
-        line = self._lines.get(claim.decoder)
-        if not line:
+        if claim.decoder not in self._lines:
             choice = self._choose(claim)
-            if not isinstance(choice, Wait):
+            if isinstance(choice, Choice) or (isinstance(choice, Reject) and not claim.resumed):
                 return self._book(claim, choice)
         return await self._wait(claim)
 
     async def _wait(self, claim: Claim) -> Endpoint:
         limits, name = claim.task.limits, claim.task.name
-        if self.waiting[name] >= limits.queue_requests or self.waiting.total() >= self._most_waiting:
+        full = self.waiting[name] >= limits.queue_requests or self.waiting.total() >= self._most_waiting
+        if full and not claim.resumed:  # those have been counted when they came
             raise BusyError("Too many requests are waiting for this model; try again in a moment.", code="queue_full")
-        waiter = _Waiter(claim, asyncio.get_running_loop().create_future())
-        line = self._lines.setdefault(claim.decoder, deque())
-        line.append(waiter)
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(claim, loop.create_future())
+        self._lines.setdefault(claim.decoder, _Line()).part(claim).append(waiter)
         self.waiting[name] += 1
         self.waiting_tokens[name] += claim.prompt_tokens
         try:
-            async with asyncio.timeout(limits.queue_ttl):
+            self._serve(claim.decoder)
+            async with asyncio.timeout_at(min(loop.time() + limits.queue_ttl, claim.deadline)):
                 return await waiter.placed
         except TimeoutError:
             self._unbook(waiter)
+            if loop.time() >= claim.deadline:
+                raise PhaseTimeoutError("request", limits.timeouts.request) from None
             message = f"No room became free within {limits.queue_ttl:g} s; try again in a moment."
             raise BusyError(message, code="queue_timeout") from None
         except asyncio.CancelledError:
             self._unbook(waiter)
             raise
         finally:
-            self._leave(claim.decoder, waiter)
+            self._leave(waiter)
 
-    def _leave(self, decoder: str, waiter: _Waiter) -> None:
-        name = waiter.claim.task.name
-        _take(self.waiting, name, 1)
-        _take(self.waiting_tokens, name, waiter.claim.prompt_tokens)
-        line = self._lines.get(decoder)
-        if line is not None and waiter in line:
-            line.remove(waiter)
-        self._serve(decoder)
+    def _leave(self, waiter: _Waiter) -> None:
+        claim = waiter.claim
+        _take(self.waiting, claim.task.name, 1)
+        _take(self.waiting_tokens, claim.task.name, claim.prompt_tokens)
+        line = self._lines.get(claim.decoder)
+        if line is not None and waiter in line.part(claim):
+            line.part(claim).remove(waiter)
+        self._serve(claim.decoder)
 
     def _unbook(self, waiter: _Waiter) -> None:
         """Placed in the very moment in which it gave up: nobody will sit there."""
@@ -143,22 +169,47 @@ class Admission:
     def _serve(self, decoder: str) -> None:
         """Place from the head of a line for as long as there is room."""
         line = self._lines.get(decoder)
-        while line:
-            waiter = line[0]
-            if not waiter.placed.done():
-                choice = self._choose(waiter.claim)
-                if isinstance(choice, Wait):
-                    return
-                try:
-                    waiter.placed.set_result(self._book(waiter.claim, choice))
-                except RouterError as error:
-                    waiter.placed.set_exception(error)
-            line.popleft()
-        self._lines.pop(decoder, None)
+        if line is None:
+            return
+        if self._serve_resumed(line):
+            self._serve_new(line)
+        if line.resumed and line.timer is None:
+            line.timer = asyncio.get_running_loop().call_later(_LOOK_AGAIN, self._look_again, decoder)
+        if not line.resumed and not line.new:
+            if line.timer is not None:
+                line.timer.cancel()
+            del self._lines[decoder]
+
+    def _serve_resumed(self, line: _Line) -> bool:
+        """Whether those behind may be served. One that no pod can take at present holds nobody back."""
+        for waiter in tuple(line.resumed):
+            choice = self._choose(waiter.claim)
+            if isinstance(choice, Wait):
+                return False
+            if isinstance(choice, Choice):
+                line.resumed.remove(waiter)
+                self._seat(waiter, choice)
+        return True
+
+    def _serve_new(self, line: _Line) -> None:
+        while line.new:
+            choice = self._choose(line.new[0].claim)
+            if isinstance(choice, Wait):
+                return
+            self._seat(line.new.popleft(), choice)
+
+    def _seat(self, waiter: _Waiter, choice: Choice | Reject) -> None:
+        if waiter.placed.done():
+            return  # it has just given up
+        try:
+            waiter.placed.set_result(self._book(waiter.claim, choice))
+        except RouterError as error:
+            waiter.placed.set_exception(error)
 
     def _choose(self, claim: Claim) -> Choice | Wait | Reject:
         pool = self._fleet.snapshot.pool(claim.decoder)
-        return policy.choose(claim.facts, pool, self.reserved, self._load.suspects())
+        choose = policy.choose_again if claim.resumed else policy.choose
+        return choose(claim.facts, pool, self.reserved, self._load.suspects())
 
     def _book(self, claim: Claim, choice: Choice | Reject) -> Endpoint:
         if isinstance(choice, Reject):
@@ -168,6 +219,12 @@ class Admission:
 
     def _add(self, uid: str, tokens: int) -> None:
         _take(self.reserved, uid, -tokens)
+
+    def _look_again(self, decoder: str) -> None:
+        line = self._lines.get(decoder)
+        if line is not None:
+            line.timer = None
+            self._serve(decoder)
 
     def _fleet_changed(self, _: Snapshot) -> None:
         for decoder in list(self._lines):

@@ -1,6 +1,7 @@
-"""Answers made from the prefill's reply alone, when its first token already ends the text. Pure.
+"""What the router says without a decoder, in the shape that the client asked for. Pure.
 
-The engine answered the prefill leg not streamed; here that answer gets the shape that the client asked for.
+Answers made from the prefill's reply alone, when its first token already ends the text, and the last events of a stream
+whose text was complete when it broke off.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from typing import Any, Final
 
 import orjson
 
+from sunfleet_router import sse
 from sunfleet_router.clientbody import Ask
-from sunfleet_router.legs import PrefillReply
+from sunfleet_router.handover import PrefillReply
+from sunfleet_router.told import Told, chunk_of
 
 DONE: Final = b"data: [DONE]\n\n"
 
@@ -38,6 +41,27 @@ def streamed(ask: Ask, reply: PrefillReply) -> bytes:
     if ask.include_usage:
         events.append(_event({**head, "choices": [], "usage": usage}))
     return b"".join([*events, DONE])
+
+
+def ending(ask: Ask, told: Told) -> bytes:
+    """What is missing of a stream whose text has ended (``told.ended()``): usage, if asked for, and the end mark."""
+    if told.last == sse.DONE:
+        return b""
+    last = chunk_of(told.last)
+    if not ask.include_usage or last["choices"] == []:
+        return DONE
+    head: dict[str, Any] = {key: last[key] for key in (*_CHUNK_HEAD, "object") if key in last}
+    usage = last.get("usage") or _usage(told)
+    return _event({**head, "choices": [], "usage": usage}) + DONE
+
+
+def _usage(told: Told) -> dict[str, Any]:
+    """As the decoder would count: every token of the answer has been told."""
+    prompt, completion = len(told.first.prompt), len(told.tokens)
+    given = told.first.answer.get("usage") or {}
+    return {
+        **given, "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
+    }  # fmt: skip
 
 
 def _event(chunk: dict[str, Any]) -> bytes:

@@ -16,7 +16,8 @@
     │   └── ShuttingDownError
     ├── LegFailedError 502, 503         one of the two engine calls failed; may be tried again before the first byte
     │   └── HandoverIncompleteError
-    ├── StreamCutError 502              the answer broke off after its first byte
+    ├── StreamCutError 502              the answer broke off after its first byte, and no resume made it whole
+    │   └── ResumeMismatchError         the same request has another prompt now
     ├── PhaseTimeoutError 504
     ├── InternalError 500
     └── ClientGoneError 499             never sent to anyone: the client left
@@ -154,7 +155,7 @@ class LegFailedError(RouterError):
     """One engine call failed before the client got a byte.
 
     ``retryable``: another pod may well succeed. ``unreachable``: the pod itself is in doubt, avoid it for a moment.
-    ``same_pod``: the pod is not to blame and may be tried again.
+    ``same_pod``: the pod is not to blame and may be tried again. ``avoid``: so it is, but another one would be better.
     """
 
     status = 502
@@ -169,11 +170,13 @@ class LegFailedError(RouterError):
         retryable: bool = False,
         unreachable: bool = False,
         same_pod: bool = False,
+        avoid: bool = False,
     ) -> None:
         super().__init__(sanitise(message), code=code)
         self.leg = leg
         self.retryable = retryable
         self.same_pod = same_pod
+        self.avoid = avoid
         self.pod: str | None = None  # uid, filled in where it is known; never shown
         self.unreachable = unreachable
         if unreachable:
@@ -197,6 +200,17 @@ class StreamCutError(RouterError):
     code = "stream_interrupted"
 
 
+class ResumeMismatchError(StreamCutError):
+    """Going on with the KV of another prompt would give a silently wrong answer."""
+
+    code = "resume_mismatch"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The answer broke off and cannot be continued: its prompt is no longer the same for the engines. Try again."
+        )
+
+
 class PhaseTimeoutError(RouterError):
     """``phase``: prefill, first_token, inter_token or request."""
 
@@ -208,6 +222,7 @@ class PhaseTimeoutError(RouterError):
             code=f"{phase}_timeout",
         )
         self.phase = phase
+        self.pod: str | None = None  # uid, as of a failed leg
 
 
 class InternalError(RouterError):

@@ -3,56 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
 from sunfleet_router import answers, legs, verdict
-from sunfleet_router.admission import Admission, Claim, Seat
+from sunfleet_router.admission import Seat
+from sunfleet_router.call import DECODE_POD_HEADER, Call
 from sunfleet_router.clientbody import Ask
-from sunfleet_router.connection import UpstreamError
 from sunfleet_router.errors import (
-    InvalidRequestError,
-    Leg,
     LegFailedError,
     NoPrefillEndpointError,
     UnavailableError,
     UnknownModelError,
 )
 from sunfleet_router.fleet import Fleet
-from sunfleet_router.legs import PrefillReply
+from sunfleet_router.handover import PrefillReply
 from sunfleet_router.load import Load
 from sunfleet_router.metrics import Metrics
-from sunfleet_router.phases import blame, check_opening, phase, until_closed
-from sunfleet_router.policies import Reject
-from sunfleet_router.policies import prefill as prefill_policy
+from sunfleet_router.pairing import Pairing, Prefilled
+from sunfleet_router.phases import blame, phase
 from sunfleet_router.policies import route as route_policy
-from sunfleet_router.policies.decode import DecodeFacts
-from sunfleet_router.relay import Relay
 from sunfleet_router.reply import ClientReply
 from sunfleet_router.settings import RouterSettings
-from sunfleet_router.snapshot import Endpoint, Route, Task
-from sunfleet_router.upstream import Reply, Upstream
-
-PREFILL_POD_HEADER = b"x-sunfleet-prefill-pod"
-DECODE_POD_HEADER = b"x-sunfleet-decode-pod"
-
-
-@dataclass(slots=True)
-class Call:
-    """One client's request on its way. Times are the loop's, in seconds."""
-
-    ask: Ask
-    task: Task
-    route: Route
-    request_id: str
-    headers: dict[str, str]  # for both engines
-    reply: ClientReply
-    started: float
-    deadline: float
-    tried: set[str] = field(default_factory=set)  # uids of pods that failed it
-    failure: LegFailedError | None = None
+from sunfleet_router.snapshot import Task
+from sunfleet_router.streaming import Streaming, Telling
 
 
 class Flow:
@@ -63,15 +35,15 @@ class Flow:
         settings: RouterSettings,
         fleet: Fleet,
         load: Load,
-        admission: Admission,
-        upstream: Upstream,
+        pairing: Pairing,
+        streaming: Streaming,
         metrics: Metrics,
     ) -> None:
         self._settings = settings
         self._fleet = fleet
         self._load = load
-        self._admission = admission
-        self._upstream = upstream
+        self._pairing = pairing
+        self._streaming = streaming
         self._metrics = metrics
 
     def task(self, model: str) -> Task:
@@ -92,13 +64,17 @@ class Flow:
                     await self._attempt(call)
                     return
                 except LegFailedError as failure:
-                    self._note(call, failure)
-                    if not failure.retryable or reply.started or not left:
+                    if reply.started:  # the resumes are spent; what failed has been noted then
+                        raise
+                    self._pairing.note(call, failure)
+                    if not failure.retryable or not left:
                         raise
                     call.failure = failure
                     self._metrics.retries.labels(task.name).inc()
+                    if failure.code == verdict.PREEMPTED:
+                        await self._pause(call)
                 except UnavailableError as nothing_left:
-                    raise call.failure or nothing_left from None
+                    raise (None if reply.started else call.failure) or nothing_left from None
 
     def _call(self, ask: Ask, task: Task, reply: ClientReply, request_id: str, headers: dict[str, str]) -> Call:
         route = route_policy.choose(task.routes, request_id)
@@ -107,164 +83,57 @@ class Flow:
         now = asyncio.get_running_loop().time()
         return Call(
             ask=ask.with_defaults(task.defaults), task=task, route=route, request_id=request_id, headers=headers,
-            reply=reply, started=now, deadline=now + task.limits.timeouts.request,
+            reply=reply, started=now, deadline=now + task.limits.timeouts.request, named=self._settings.pod_headers,
         )  # fmt: skip
 
-    def _note(self, call: Call, failure: LegFailedError) -> None:
-        self._metrics.leg_failures.labels(call.task.name, failure.leg, failure.code).inc()
-        if failure.pod is None:
-            return
-        if not failure.same_pod:
-            call.tried.add(failure.pod)
-            if failure.unreachable:
-                self._load.suspect(failure.pod)
-
     async def _attempt(self, call: Call) -> None:
-        if call.ask.output_limit == 1:  # the prefill's token is the whole answer: no decode pod is needed
-            reply, _ = await self._prefill(call, fingerprint=None)
-            await self._answer_from_prefill(call, reply)
-            return
-        async with self._reserve(call) as seat:
-            reply, pod = await self._prefill(call, seat.endpoint.fingerprint)
-            if reply.finished(call.ask, pod.max_model_len):
-                await self._answer_from_prefill(call, reply)
-                return
-            self._settle(call, seat, reply, pod.fingerprint)
-            body = legs.decode_body(call.ask, call.route.salt, reply)
+        """Make the answer, then send it: no room is kept on any pod for a client that reads slowly."""
+        made = await self._make(call)
+        if isinstance(made, Telling):
+            await self._streaming.complete(call, made)
+        elif isinstance(made, PrefillReply):
+            await self._answer_from_prefill(call, made)
+        else:
+            await call.reply.whole(200, made)
+
+    async def _make(self, call: Call) -> PrefillReply | Telling | bytes:
+        """The prefill's reply if its token is the whole answer; a stream, told or broken off; or a whole body."""
+        if call.ask.output_limit == 1:  # no decode pod is needed
+            async with self._pairing.prefill(call, fingerprint=None) as made:
+                return made.reply
+        async with (
+            self._pairing.seat(call) as seat,
+            self._pairing.prefill(call, seat.endpoint.fingerprint) as made,
+        ):
+            if made.reply.finished(call.ask, made.pod.max_model_len):
+                return made.reply
+            self._pairing.settle(call, seat, made)
             if call.ask.stream:
-                await self._decode_stream(call, seat.endpoint, body)
-            else:
-                await self._decode_whole(call, seat.endpoint, body)
-
-    # admission
-
-    @asynccontextmanager
-    async def _reserve(self, call: Call) -> AsyncIterator[Seat]:
-        prefill_pods = self._prefill_pods(call)
-        if not prefill_pods:
-            raise NoPrefillEndpointError("This model is known, but no prefill pod is ready for it; try again later.")
-        pool = self._fleet.snapshot.pool(call.route.decoder)
-        tokens = self._tokens(call, call.ask.prompt_tokens)
-        longest = max((pod.max_model_len or 0 for pod in pool), default=0)
-        facts = DecodeFacts(
-            request_id=call.request_id,
-            tokens=min(tokens, longest) if longest else tokens,
-            fingerprints=frozenset(pod.fingerprint for pod in prefill_pods),
-            tried=call.tried,
-        )
-        began = time.monotonic()
-        claim = Claim(call.task, call.route.decoder, facts, call.ask.prompt_tokens)
-        async with self._admission.reserve(claim) as seat:
-            self._metrics.queue_seconds.labels(call.task.name).observe(time.monotonic() - began)
-            yield seat
-
-    def _tokens(self, call: Call, prompt_tokens: int) -> int:
-        """KV tokens that the request may fill."""
-        return prompt_tokens + (call.ask.output_limit or self._settings.assumed_output_tokens)
-
-    def _settle(self, call: Call, seat: Seat, reply: PrefillReply, fingerprint: str) -> None:
-        tokens, longest = self._tokens(call, len(reply.prompt)), seat.endpoint.max_model_len
-        seat.settle(min(tokens, longest) if longest else tokens, fingerprint)
-        longest = seat.endpoint.max_model_len
-        if longest is not None and len(reply.prompt) >= longest:
-            raise InvalidRequestError(
-                f"The prompt has {len(reply.prompt)} tokens; the maximum context length is {longest} tokens.",
-                code="context_length_exceeded",
-            )
-
-    # prefill leg
-
-    def _prefill_pods(self, call: Call) -> tuple[Endpoint, ...]:
-        """The route's pods as they are now, not as they were when the request came."""
-        task = self._fleet.snapshot.tasks.get(call.task.name)
-        for route in task.routes if task else ():
-            if route.revision == call.route.revision:
-                return route.prefill
-        return ()
-
-    async def _prefill(self, call: Call, fingerprint: str | None) -> tuple[PrefillReply, Endpoint]:
-        facts = prefill_policy.PrefillFacts(call.request_id, fingerprint, call.tried)
-        choice = prefill_policy.choose(
-            facts, self._prefill_pods(call), self._load.prefill_tokens, self._load.suspects()
-        )
-        if isinstance(choice, Reject):
-            raise NoPrefillEndpointError("This model is known, but no prefill pod is ready for it; try again later.")
-        pod = choice.endpoint
-        self._name_pod(call, PREFILL_POD_HEADER, pod)
-        began = time.monotonic()
-        body = legs.prefill_body(call.ask, call.route.salt)
-        with self._load.prefill(pod, call.ask.prompt_tokens), blame(pod):
-            async with phase("prefill", call.task.limits.timeouts.prefill, call.deadline):
-                raw = await self._exchange("prefill", call, pod, body, resend=True)
-            reply = legs.read_prefill(raw)
-            if not reply.finished(call.ask, pod.max_model_len):
-                legs.check_handover(reply)
-        self._metrics.prefill_seconds.labels(call.task.name).observe(time.monotonic() - began)
-        self._metrics.prompt_tokens.labels(call.task.name).inc(len(reply.prompt))
-        return reply, pod
+                return await self._streaming.begin(call, seat, made)
+            return await self._decode_whole(call, seat, made)
 
     async def _answer_from_prefill(self, call: Call, reply: PrefillReply) -> None:
         self._metrics.prefill_only.labels(call.task.name).inc()
-        if call.ask.stream:
-            self._first_token(call)
-            stream = await call.reply.open_stream()
-            await stream.finish(answers.streamed(call.ask, reply))
-        else:
+        if not call.ask.stream:
             await call.reply.whole(200, answers.whole(call.ask, reply))
-
-    # decode leg
-
-    async def _decode_whole(self, call: Call, pod: Endpoint, body: bytes) -> None:
-        self._name_pod(call, DECODE_POD_HEADER, pod)
-        with blame(pod):
-            async with phase("request", call.task.limits.timeouts.request, call.deadline):
-                raw = await self._exchange("decode", call, pod, body, resend=False)
-            verdict.check_whole("decode", raw)
-        await call.reply.whole(200, raw)
-
-    async def _decode_stream(self, call: Call, pod: Endpoint, body: bytes) -> None:
-        self._name_pod(call, DECODE_POD_HEADER, pod)
-        timeouts = call.task.limits.timeouts
-        relay = Relay(asyncio.get_running_loop())
-        with blame(pod):
-            async with phase("first_token", timeouts.kv_load + timeouts.first_token, call.deadline):
-                try:
-                    connection = await self._upstream.start(pod, legs.PATHS[call.ask.kind], call.headers, body, relay)
-                except UpstreamError as error:
-                    raise verdict.of_exchange("decode", error) from error
-                try:
-                    await relay.opened
-                except BaseException:
-                    connection.abort()
-                    raise
-            check_opening(relay)
-        try:
-            self._first_token(call)
-            stream = await call.reply.open_stream()
-            stream.attach(connection)
-            relay.flow_to(stream)
-            await until_closed(relay, stream, timeouts.inter_token, call.deadline, timeouts.request)
-            await stream.finish()
-        finally:
-            if not relay.closed.done():
-                connection.abort()
-
-    async def _exchange(self, leg: Leg, call: Call, pod: Endpoint, body: bytes, *, resend: bool) -> bytes:
-        path, limit = legs.PATHS[call.ask.kind], self._settings.max_answer_bytes
-        try:
-            answer: Reply = await self._upstream.fetch(pod, path, call.headers, body, limit=limit, resend=resend)
-        except UpstreamError as error:
-            raise verdict.of_exchange(leg, error) from error
-        if answer.status != 200:
-            raise verdict.of_answer(leg, answer.status, answer.body)
-        return answer.body
-
-    # odds and ends
-
-    def _first_token(self, call: Call) -> None:
+            return
         elapsed = asyncio.get_running_loop().time() - call.started
         self._metrics.first_token_seconds.labels(call.task.name).observe(elapsed)
+        stream = await call.reply.open_stream()
+        await stream.finish(answers.streamed(call.ask, reply))
 
-    def _name_pod(self, call: Call, header: bytes, pod: Endpoint) -> None:
-        if self._settings.pod_headers:
-            call.reply.set_header(header, pod.name)
+    async def _decode_whole(self, call: Call, seat: Seat, made: Prefilled) -> bytes:
+        pod = seat.endpoint
+        call.name_pod(DECODE_POD_HEADER, pod)
+        body = legs.decode_body(call.ask, call.route.salt, made.reply)
+        with blame(pod):
+            async with phase("request", call.task.limits.timeouts.request, call.deadline):
+                raw = await self._pairing.exchange("decode", call, pod, body, resend=False)
+            verdict.check_whole("decode", raw)
+        made.hold.taken = True
+        return raw
+
+    async def _pause(self, call: Call) -> None:
+        """A pool without room needs a moment."""
+        async with phase("request", call.task.limits.timeouts.request, call.deadline):
+            await asyncio.sleep(self._settings.resume_pause)

@@ -4,8 +4,7 @@ contract.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
@@ -13,33 +12,28 @@ import orjson
 from sunfleet_api import wire
 from sunfleet_router.clientbody import Ask
 from sunfleet_router.errors import HandoverIncompleteError, LegFailedError
+from sunfleet_router.handover import PrefillReply
+from sunfleet_router.told import Told
 
 PATHS: Final = {"chat": "/v1/chat/completions", "completion": "/v1/completions"}
 
 _NOT_FOR_PREFILL: Final = ("max_completion_tokens", "stream_options", "stream_interval")
 
 
-@dataclass(frozen=True, slots=True)
-class PrefillReply:
-    """What the prefill leg gave: the whole answer, and the parts of the hand-over."""
-
-    answer: dict[str, Any]
-    prompt: list[int]
-    output: list[int]  # the first token
-    transfer: Mapping[str, Any]
-    finish_reason: str | None
-
-    def finished(self, ask: Ask, max_model_len: int | None) -> bool:
-        """Whether the first token already is the whole answer, so that nothing is left to decode."""
-        if ask.output_limit == 1:
-            return True
-        if self.finish_reason != "length":
-            return True
-        return max_model_len is not None and len(self.prompt) + len(self.output) >= max_model_len
-
-
 def prefill_body(ask: Ask, salt: str) -> bytes:
     """The client's request cut down to one token, not streamed, with the hand-over asked for."""
+    return orjson.dumps(_prefill(ask, salt, wire.prefill_params(ask.max_tokens)))
+
+
+def prefill_again_body(ask: Ask, salt: str, prompt: Sequence[int]) -> bytes:
+    """The prefill leg of a resume: the same request over exactly the same token ids; only its KV is wanted."""
+    params = wire.prefill_params(ask.max_tokens, resumed=True)
+    if ask.kind == "chat":  # its messages stay, but are not rendered
+        return orjson.dumps(_prefill(ask, salt, params | {wire.KEY_PROMPT_TOKEN_IDS: prompt}))
+    return orjson.dumps(_prefill(ask, salt, params) | {"prompt": prompt})
+
+
+def _prefill(ask: Ask, salt: str, params: dict[str, Any]) -> dict[str, Any]:
     body = {key: value for key, value in ask.body.items() if key not in _NOT_FOR_PREFILL}
     body |= {
         "model": wire.ENGINE_MODEL,
@@ -47,11 +41,11 @@ def prefill_body(ask: Ask, salt: str) -> bytes:
         "stream": False,
         "return_token_ids": True,
         "cache_salt": salt,
-        "kv_transfer_params": wire.prefill_params(ask.max_tokens),
+        "kv_transfer_params": params,
     }
     if ask.body.get("min_tokens"):
         body["min_tokens"] = 1
-    return orjson.dumps(body)
+    return body
 
 
 def check_handover(reply: PrefillReply) -> None:
@@ -68,10 +62,27 @@ def check_handover(reply: PrefillReply) -> None:
 def decode_body(ask: Ask, salt: str, reply: PrefillReply) -> bytes:
     """The client's request with the hand-over in it, which must be complete."""
     check_handover(reply)
+    params = wire.decode_params(reply.transfer, reply.prompt, reply.output, ask.model)
+    if ask.stream:
+        params[wire.KEY_PROGRESS] = True
+    return _decode(ask, salt, reply, params)
+
+
+def resume_body(ask: Ask, salt: str, reply: PrefillReply, told: Told) -> bytes:
+    """The decode leg that goes on after what was told, with the KV of ``reply``, which must be complete."""
+    check_handover(reply)
+    # Rows that belong to this prefill's own token, which is dropped.
+    transfer = {name: value for name, value in reply.transfer.items() if name != wire.KEY_OUTPUT_LOGPROBS}
+    params = wire.resume_params(
+        transfer, reply.prompt, told.output, ask.model,
+        told=len(told.tokens), logprobs=told.logprobs, created=told.created,
+    )  # fmt: skip
+    return _decode(ask, salt, reply, params)
+
+
+def _decode(ask: Ask, salt: str, reply: PrefillReply, params: dict[str, Any]) -> bytes:
     body = dict(ask.body)
-    body["model"] = wire.ENGINE_MODEL
-    body["kv_transfer_params"] = wire.decode_params(reply.transfer, reply.prompt, reply.output, ask.model)
-    body["cache_salt"] = salt
+    body |= {"model": wire.ENGINE_MODEL, "kv_transfer_params": params, "cache_salt": salt}
     if ask.kind == "completion":
         body["prompt"] = reply.prompt
     return orjson.dumps(body)

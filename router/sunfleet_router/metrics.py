@@ -30,14 +30,23 @@ class Metrics:
         self._known: frozenset[str] = frozenset()
         self.requests = self._counter("requests", "Requests by outcome: 'ok' or an error's code.", "task", "code")
         self.leg_failures = self._counter(
-            "leg_failures", "Engine calls that failed before the first byte.", "task", "leg", "code"
+            "leg_failures", "Engine calls that failed or that the engine itself broke off.", "task", "leg", "code"
         )
         self.retries = self._counter("retries", "Requests tried again on other pods.", "task")
         self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens, as the prefill counted them.", "task")
+        self.resumes = self._counter("resumes", "Tries to go on with a broken stream.", "task", "reason")
+        self.resumed_streams = self._counter(
+            "resumed_streams", "Streams that broke at least once, by how they ended.", "task", "outcome"
+        )
+        self.replayed_tokens = self._counter(
+            "resume_replayed_tokens", "Told tokens handed to the next decoder.", "task"
+        )
+        self.releases = self._counter("kv_releases", "Calls that free KV which no decoder will read.", "outcome")
         self.prefill_only = self._counter("prefill_only", "Answers that needed no decoding.", "task")
         self.request_seconds = self._histogram("request_duration_seconds", "From the body's end to the answer's.")
         self.queue_seconds = self._histogram("queue_duration_seconds", "Waiting for decode room.")
         self.prefill_seconds = self._histogram("prefill_duration_seconds", "The prefill leg, as the router sees it.")
+        self.resume_seconds = self._histogram("resume_duration_seconds", "From a break to the next leg's first event.")
         self.first_token_seconds = self._histogram(
             "time_to_first_token_seconds", "Streamed answers: to the first event."
         )
@@ -57,13 +66,17 @@ class Metrics:
             for metric in self._per_task():
                 metric.labels(name)
         for name in self._known - names:
-            for metric in (self.requests, self.leg_failures, *self._per_task()):
+            for metric in self._every():
                 metric.remove_by_labels({"task": name})
         self._known = names
 
+    def _every(self) -> tuple[Counter | Histogram, ...]:
+        """All that have the task among their labels."""
+        return (self.requests, self.leg_failures, self.resumes, self.resumed_streams, *self._per_task())
+
     def _per_task(self) -> tuple[Counter | Histogram, ...]:
         return (
-            self.retries, self.prompt_tokens, self.prefill_only,
+            self.retries, self.prompt_tokens, self.prefill_only, self.replayed_tokens, self.resume_seconds,
             self.request_seconds, self.queue_seconds, self.prefill_seconds, self.first_token_seconds,
         )  # fmt: skip
 

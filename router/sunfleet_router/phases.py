@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from sunfleet_router import sse, verdict
+from sunfleet_router import verdict
 from sunfleet_router.connection import UpstreamError
-from sunfleet_router.errors import LegFailedError, PhaseTimeoutError, StreamCutError
+from sunfleet_router.errors import LegFailedError, PhaseTimeoutError
 from sunfleet_router.relay import ClientStream, Relay
 from sunfleet_router.snapshot import Endpoint
 
@@ -18,7 +18,7 @@ def blame(pod: Endpoint) -> Iterator[None]:
     """Note on a failure of a leg whose it was."""
     try:
         yield
-    except LegFailedError as failure:
+    except (LegFailedError, PhaseTimeoutError) as failure:
         failure.pod = pod.uid
         raise
 
@@ -40,23 +40,22 @@ async def phase(name: str, seconds: float, deadline: float) -> AsyncIterator[Non
 
 
 def check_opening(relay: Relay) -> None:
-    """Judge what a decode pod began with, while the client has not got anything; raises unless it is a stream of
-    tokens.
+    """Judge what a decode pod began with, before the client gets any of it; raises unless it is at least one event of a
+    stream of tokens.
     """
     if relay.status not in (0, 200):
         raise verdict.of_answer("decode", relay.status, relay.early)
     error = relay.closed.exception() if relay.closed.done() else None
-    if isinstance(error, UpstreamError):
+    if isinstance(error, UpstreamError) and not relay.early:
         raise verdict.of_exchange("decode", error) from error
-    if sse.is_error(relay.early):
-        raise verdict.of_event("decode", sse.payload(relay.early))
 
 
-async def until_closed(relay: Relay, client: ClientStream, inter_token: float, deadline: float, total: float) -> None:
-    """Wait for the stream's end; no timer runs per token.
+async def until_closed(
+    relay: Relay, client: ClientStream, inter_token: float, deadline: float, total: float
+) -> BaseException | None:
+    """Wait for the stream's end, and return what broke it off, if anything; no timer runs per token.
 
-    Raises :class:`StreamCutError` when it broke off and :class:`PhaseTimeoutError` when it fell silent, which does not
-    count while the client is the slow one.
+    Raises :class:`PhaseTimeoutError` when it fell silent, which does not count while the client is the slow one.
     """
     loop = asyncio.get_running_loop()
     while not relay.closed.done():
@@ -69,6 +68,4 @@ async def until_closed(relay: Relay, client: ClientStream, inter_token: float, d
         if now >= silent_at:
             raise PhaseTimeoutError("inter_token", inter_token)
         await asyncio.wait((relay.closed,), timeout=min(silent_at, deadline) - now)
-    error = relay.closed.exception()
-    if error is not None:
-        raise StreamCutError("The engine broke the answer off; it is incomplete. Try again.") from error
+    return relay.closed.exception()

@@ -1,9 +1,8 @@
 """Moves one decode stream from the engine's socket to the client's, a read at a time and unread.
 
-Before the first event nothing has been promised to the client, so a failure may still be tried again; after it only the
-stream itself can say what went wrong. ``Relay`` is the sink of the decode leg, ``ClientStream`` the other end. A later
-exact resume replaces the relay's connection and keeps the client's stream: the seam is ``Relay.closed`` raising
-:class:`UpstreamError` while ``ClientStream`` is still open, always at the boundary of an event.
+``Relay`` is the sink of one decode leg, ``ClientStream`` the other end, which outlives it: a resume is another relay
+into the same client's stream. What the engine says to the router alone, progress lines and its own error event, stops
+here; the client gets whole events only, so that at any break another leg can go on.
 """
 
 from __future__ import annotations
@@ -18,6 +17,14 @@ from sunfleet_router.connection import BadFramingError, ConnectionCutError, Upst
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _MAX_EVENT: Final = 16 << 20  # bytes of one event; more is no event stream
+
+
+class EngineEndedError(UpstreamError):
+    """The engine ended the stream itself; ``event`` is its error event."""
+
+    def __init__(self, event: bytes) -> None:
+        super().__init__("the engine ended the stream with an error")
+        self.event = event
 
 
 class Throttle(Protocol):
@@ -41,7 +48,6 @@ class ClientStream:
         self._feed: Throttle | None = None
         self._drain: asyncio.Task[None] | None = None
         self._waiting: list[bytes] = []
-        self.failure: Exception | None = None  # the server could not send: the client is gone
 
     @property
     def blocked(self) -> bool:
@@ -49,7 +55,10 @@ class ClientStream:
         return self._drain is not None
 
     def attach(self, feed: Throttle) -> None:
+        """From now on ``feed`` is what must pause while the client is slow."""
         self._feed = feed
+        if self.blocked:
+            feed.pause()
 
     def push(self, data: bytes) -> None:
         if self._drain is not None:
@@ -58,10 +67,7 @@ class ClientStream:
         step = self._send(_body(data)).__await__()
         try:
             waits_for = next(step)
-        except StopIteration:
-            return
-        except OSError as error:
-            self.failure = error
+        except (StopIteration, OSError):  # sent, or the client is gone: its presence tells those who work for it
             return
         if self._feed is not None:
             self._feed.pause()
@@ -86,8 +92,8 @@ class ClientStream:
             while self._waiting:
                 data, self._waiting = b"".join(self._waiting), []
                 await self._send(_body(data))
-        except OSError as error:
-            self.failure = error
+        except OSError:  # as in push
+            self._waiting.clear()
         finally:
             self._drain = None
             if self._feed is not None:
@@ -114,7 +120,9 @@ class Relay:
     """The sink of a decode leg that streams.
 
     ``opened`` is done at the first whole event, or at the end of an answer that has none or is not a 200; ``closed``
-    when the answer is complete, or with the error that ended it. ``last_activity`` is the loop's time of the last read.
+    when the answer is complete, or with the error that ended it; ``over`` says that the connection has nothing more to
+    say. ``lines`` are the progress lines of every event so far, ``opening`` the events that went to the client first,
+    ``last_activity`` is the loop's time of the last read.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -123,6 +131,9 @@ class Relay:
         self._early: list[bytes] = []
         self._begun = b""
         self._last = b""
+        self.lines: list[bytes] = []
+        self.opening = b""
+        self.over = False
         self.status = 0
         self.headers: Mapping[bytes, bytes] = {}
         self.opened: asyncio.Future[None] = loop.create_future()
@@ -134,12 +145,16 @@ class Relay:
         """What came before ``flow_to``; the whole body of an answer that is no stream."""
         return b"".join(self._early)
 
+    @property
+    def last_event(self) -> bytes:
+        return sse.last_event(self._last)
+
     def flow_to(self, client: ClientStream) -> None:
         """From now on every event goes straight to the client; first what came early."""
         self._client = client
-        early, self._early = self.early, []
-        if early:
-            client.push(early)
+        self.opening, self._early = self.early, []
+        if self.opening:
+            client.push(self.opening)
 
     # connection.Sink
 
@@ -156,21 +171,30 @@ class Relay:
             if len(self._begun) > _MAX_EVENT:
                 self._close(BadFramingError("an event is larger than any event may be"))
             return
-        self._last = events
-        if self._client is not None:
-            self._client.push(events)
-        else:
-            self._early.append(events)
-            self._open()
+        if not self.closed.done():
+            self._pass_on(sse.take_progress(events, self.lines))
 
     def on_end(self) -> None:
-        if self.status == 200 and (self._begun or not sse.ends_properly(self._last)):
-            self._close(ConnectionCutError("the stream ended without its last event"))
-        else:
-            self._close(None)
+        self.over = True
+        complete = self.status != 200 or self.last_event == sse.DONE
+        self._close(None if complete else ConnectionCutError("the stream ended without its last event"))
 
     def on_lost(self, error: UpstreamError) -> None:
+        self.over = True
         self._close(error)
+
+    def _pass_on(self, events: bytes) -> None:
+        error_at = sse.before_error(events)
+        good = events if error_at < 0 else events[:error_at]
+        if good and not good.isspace():
+            self._last = good
+            if self._client is not None:
+                self._client.push(good)
+            else:
+                self._early.append(good)
+                self._open()
+        if error_at >= 0:
+            self._close(EngineEndedError(events[error_at:]))
 
     def _open(self) -> None:
         if not self.opened.done():

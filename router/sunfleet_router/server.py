@@ -23,8 +23,11 @@ from sunfleet_router.fleet import Fleet
 from sunfleet_router.flow import Flow
 from sunfleet_router.load import Load
 from sunfleet_router.metrics import Metrics
+from sunfleet_router.pairing import Pairing
+from sunfleet_router.release import Releaser
 from sunfleet_router.settings import RouterSettings
 from sunfleet_router.static import StaticDiscovery, load
+from sunfleet_router.streaming import Streaming
 from sunfleet_router.surface import Desk, make_app
 from sunfleet_router.upstream import Upstream
 
@@ -47,6 +50,7 @@ class Parts:
     admission: Admission
     upstream: Upstream
     metrics: Metrics
+    releaser: Releaser
     desk: Desk
     app: FastAPI
     discovery: Discovery
@@ -58,7 +62,9 @@ def assemble_parts(settings: RouterSettings) -> Parts:
     admission = Admission(fleet, spare, most_waiting=settings.max_queued_requests)
     upstream = Upstream(connect_timeout=settings.connect_timeout, idle_timeout=settings.engine_idle_timeout)
     metrics = Metrics(fleet, spare, admission)
-    flow = Flow(settings, fleet, spare, admission, upstream, metrics)
+    releaser = Releaser(upstream, metrics.releases)
+    pairing = Pairing(settings, fleet, spare, admission, upstream, metrics, releaser)
+    flow = Flow(settings, fleet, spare, pairing, Streaming(settings, pairing, upstream, metrics), metrics)
     desk = Desk()
     discovery: Discovery = (
         StaticDiscovery(load(settings.config), fleet, upstream, interval=settings.info_interval)
@@ -66,7 +72,7 @@ def assemble_parts(settings: RouterSettings) -> Parts:
         else KubernetesDiscovery(settings, fleet, upstream)
     )
     app = make_app(fleet, flow, metrics, desk, settings.max_body_bytes)
-    return Parts(settings, fleet, spare, admission, upstream, metrics, desk, app, discovery)
+    return Parts(settings, fleet, spare, admission, upstream, metrics, releaser, desk, app, discovery)
 
 
 class _Server(uvicorn.Server):
@@ -127,6 +133,7 @@ async def _end(parts: Parts, jobs: list[asyncio.Task[Any]], scrape: WSGIServer, 
     for job in jobs:
         job.cancel()
     await asyncio.gather(*jobs, return_exceptions=True)
+    await parts.releaser.close()
     parts.upstream.close()  # the sockets go with the next turns of the loop, of which there are some below
     await asyncio.to_thread(scrape.shutdown)
     scrape.server_close()

@@ -38,6 +38,9 @@ class RouterSettings(BaseSettings):
     connect_timeout: float = Field(default=2.0, gt=0)
     engine_idle_timeout: float = Field(default=3.0, gt=0)  # uvicorn closes idle connections after 5: stay below it
     attempts: int = Field(default=3, ge=1)  # engine pairs tried before the first byte
+    resume_attempts: int = Field(default=5, ge=1)  # tries in a row to go on with a broken stream, without a new token
+    resume_limit: int = Field(default=32, ge=0)  # breaks that one stream survives; 0: none
+    resume_pause: float = Field(default=0.2, ge=0)  # before the second try, and after a preemption; doubles to 5 s
     suspect_seconds: float = Field(default=2.0, ge=0)  # an unreachable pod is a last resort for so long
 
     # Discovery, seconds.

@@ -1,16 +1,22 @@
-"""Server-sent events as bytes: where events end, and how a stream of an OpenAI engine ends. Pure.
+"""Server-sent events as bytes: where events end, how a stream of an OpenAI engine ends, and which tokens it told. Pure.
 
-Lines end in LF, as engines write them, or in CRLF, as a gateway in between may.
+Lines end in LF, as engines write them, or in CRLF, as a gateway in between may. Every function that runs for each read
+only searches: JSON writes no raw line feed and escapes its quotes, so none of what is searched for can be a client's
+text.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from sunfleet_api import wire
+
+DONE: Final = b"data: [DONE]"
+
 _BOUNDARY: Final = b"\n\n"
 _CRLF_BOUNDARY: Final = b"\r\n\r\n"
-_DONE: Final = b"data: [DONE]"
 _ERROR: Final = b'data: {"error"'
+_NEXT_PROGRESS: Final = b"\n" + wire.PROGRESS_PREFIX
 
 
 def split(data: bytes) -> tuple[bytes, bytes]:
@@ -21,21 +27,35 @@ def split(data: bytes) -> tuple[bytes, bytes]:
     return data[:end], data[end:]
 
 
+def take_progress(events: bytes, lines: list[bytes]) -> bytes:
+    """Whole events without their progress lines, which are appended to ``lines``."""
+    if events.startswith(wire.PROGRESS_PREFIX):
+        end = events.index(b"\n")
+        rest = events[end + 1 :]
+        if _NEXT_PROGRESS not in rest and not rest.startswith(wire.PROGRESS_PREFIX):  # one event: the usual read
+            lines.append(events[:end])
+            return rest
+    elif _NEXT_PROGRESS not in events:
+        return events
+    first, *parts = (b"\n" + events).split(_NEXT_PROGRESS)
+    kept = [first]
+    for part in parts:
+        ids, feed, rest = part.partition(b"\n")
+        lines.append(wire.PROGRESS_PREFIX + ids)
+        if feed:  # else the next progress line follows at once
+            kept.append(rest)
+    return b"\n".join(kept)[1:]
+
+
 def last_event(events: bytes) -> bytes:
     """The last of some whole events, without its end."""
     body = events.rstrip(b"\r\n")
     return body[_last_boundary(body, len(body)) :]
 
 
-def ends_properly(events: bytes) -> bool:
-    """Whether the last event says how the stream ended: ``[DONE]`` or the engine's own error."""
-    last = last_event(events)
-    return last == _DONE or is_error(last)
-
-
-def is_error(events: bytes) -> bool:
-    """Whether the first of some events is an engine's error object."""
-    return events.startswith(_ERROR)
+def before_error(events: bytes) -> int:
+    """Where an engine's error event begins in some whole events; -1 when there is none."""
+    return events.find(_ERROR)
 
 
 def payload(events: bytes) -> bytes:

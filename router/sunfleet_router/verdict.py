@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 import orjson
 
+from sunfleet_router import sse
 from sunfleet_router.connection import BadFramingError, ConnectFailedError, ConnectionCutError, UpstreamError
-from sunfleet_router.errors import EngineRefusedError, Leg, LegFailedError, RouterError
+from sunfleet_router.errors import (
+    EngineRefusedError,
+    Leg,
+    LegFailedError,
+    PhaseTimeoutError,
+    RouterError,
+    StreamCutError,
+)
+from sunfleet_router.relay import EngineEndedError
 
 # Statuses with which an engine judges the client's request; every other 4xx means that the router spoke wrongly to it.
 _CLIENTS_FAULT: Final = frozenset({400, 413, 422})
 # Another pod may do better: draining, overloaded, a gateway in between.
 _RETRYABLE: Final = frozenset({429, 502, 503, 504})
 _CONTEXT: Final = "maximum context length"
+_ENGINES_OWN: Final = "sun_"  # codes with which an engine ends a request itself
+PREEMPTED: Final = "sun_preempted"
+# The KV did not get from one pod to the other: either may be to blame.
+NOT_HANDED_OVER: Final = frozenset({"sun_kv_load_failed", "sun_prompt_not_transferred"})
+
+Reason = Literal["preempted", "ended", "cut", "silent", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """How a stream that had begun broke off. ``error`` is what the client gets if it cannot go on.
+
+    Reasons are a metric's label: ``ended``: by the engine, ``failed``: the resume itself, before its first event.
+    """
+
+    reason: Reason
+    error: RouterError
+    resumable: bool = True
 
 
 def of_answer(leg: Leg, status: int, body: bytes) -> RouterError:
@@ -41,17 +69,37 @@ def check_whole(leg: Leg, body: bytes) -> None:
 
 
 def of_event(leg: Leg, data: bytes) -> RouterError:
-    """An error event that came before anything else: nothing was promised yet, so it becomes a plain answer."""
+    """An engine's error event, as the plain answer that it would have been before the stream began."""
     error = _error_object(data)
     code = error.get("code")
     status = code if isinstance(code, int) and 400 <= code <= 599 else 500
-    if isinstance(code, str) and code.startswith("sun_"):
+    if isinstance(code, str) and code.startswith(_ENGINES_OWN):
         status = 503  # the engine ended the request itself: as its refusal before the first byte
     return of_answer(leg, status, data)
 
 
-def of_exchange(leg: Leg, error: UpstreamError) -> LegFailedError:
-    """An exchange that broke before the client got anything."""
+def of_break(error: BaseException) -> Break:
+    """A stream that broke off after its first event; ``error`` as the relay or the silence clock says it."""
+    if isinstance(error, PhaseTimeoutError):
+        return Break("silent", error)
+    if isinstance(error, EngineEndedError):
+        ended = of_event("decode", sse.payload(error.event))
+        own = ended.code.startswith(_ENGINES_OWN)
+        return Break("preempted" if ended.code == PREEMPTED else "ended", ended, resumable=own)
+    cut = StreamCutError("The engine broke the answer off; it is incomplete. Try again.")
+    cut.__cause__ = error
+    return Break("cut", cut)
+
+
+def of_failure(error: RouterError) -> Break:
+    """A resume that failed before its first event."""
+    return Break("failed", error, resumable=not isinstance(error, LegFailedError) or error.retryable)
+
+
+def of_exchange(leg: Leg, error: UpstreamError) -> RouterError:
+    """An exchange that broke before the client got anything of it."""
+    if isinstance(error, EngineEndedError):
+        return of_event(leg, sse.payload(error.event))
     if isinstance(error, ConnectFailedError | ConnectionCutError):
         message = f"The {leg} engine could not be reached; try again in a moment."
         stale = isinstance(error, ConnectionCutError) and error.stale
@@ -63,7 +111,10 @@ def of_exchange(leg: Leg, error: UpstreamError) -> LegFailedError:
 
 
 def _engine_failure(leg: Leg, status: int, message: str, code: str | None) -> LegFailedError:
-    failure = LegFailedError(leg, message, code=_known(code, status), retryable=status in _RETRYABLE)
+    avoid = code == PREEMPTED or code in NOT_HANDED_OVER
+    failure = LegFailedError(
+        leg, message, code=_known(code, status), retryable=status in _RETRYABLE, same_pod=avoid, avoid=avoid
+    )
     if status in _RETRYABLE:
         failure.status, failure.retry_after = 503, 1
     return failure
@@ -71,7 +122,7 @@ def _engine_failure(leg: Leg, status: int, message: str, code: str | None) -> Le
 
 def _known(code: str | None, status: int) -> str:
     """Codes are metric labels too: only the contract's own pass, the rest is one of two."""
-    if code is not None and (code == "handover_incomplete" or code.startswith("sun_")) and len(code) <= 64:
+    if code is not None and (code == "handover_incomplete" or code.startswith(_ENGINES_OWN)) and len(code) <= 64:
         return code
     return "engine_busy" if status in _RETRYABLE else "engine_error"
 

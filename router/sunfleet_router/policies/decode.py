@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sunfleet_router.policies import Choice, Reject, Wait, tie_break
 from sunfleet_router.snapshot import Endpoint
@@ -17,6 +17,7 @@ class DecodeFacts:
     tokens: int
     fingerprints: Collection[str]
     tried: Collection[str] = ()  # pods (uid) that failed this request
+    avoided: Collection[str] = ()  # pods (uid) that it had better not meet again
 
 
 def choose(
@@ -25,7 +26,7 @@ def choose(
     """The pod that is emptiest relative to its size once this request is on it.
 
     A request larger than a whole pod may have an empty one: the engine limits the length, not we. Pods in ``suspects``
-    were unreachable a moment ago and come last.
+    were unreachable a moment ago and come last, as do those that the request avoids.
     """
     able = [pod for pod in pool if pod.capacity > 0 and pod.fingerprint in facts.fingerprints]
     if not able:
@@ -37,11 +38,25 @@ def choose(
     if not roomy:
         return Wait()
 
-    def order(pod: Endpoint) -> tuple[bool, float, int, str]:
+    def order(pod: Endpoint) -> tuple[bool, bool, float, int, str]:
         filled = (reserved.get(pod.uid, 0) + facts.tokens) / pod.capacity
-        return pod.uid in suspects, filled, tie_break(pod.uid, facts.request_id), pod.uid
+        tie = tie_break(pod.uid, facts.request_id)
+        return pod.uid in suspects, pod.uid in facts.avoided, filled, tie, pod.uid
 
     return Choice(min(roomy, key=order))
+
+
+def choose_again(
+    facts: DecodeFacts, pool: Sequence[Endpoint], reserved: Mapping[str, int], suspects: Collection[str] = ()
+) -> Choice | Wait | Reject:
+    """As :func:`choose`, for a stream that must go on: where only pods are left that failed it, one of them that is no
+    suspect any more is better than none.
+    """
+    choice = choose(facts, pool, reserved, suspects)
+    if not isinstance(choice, Reject):
+        return choice
+    rested = [pod for pod in pool if pod.uid not in suspects]
+    return choose(replace(facts, tried=()), rested, reserved)
 
 
 def _fits(tokens: int, pod: Endpoint, reserved: Mapping[str, int]) -> bool:

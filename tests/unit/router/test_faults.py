@@ -131,15 +131,16 @@ async def test_an_engines_500_is_not_tried_again(router: Router, engines: Engine
 
 @pytest.mark.parametrize("die", ["reset", "exit", "truncate"])
 @pytest.mark.parametrize("after", [2, 5])
-async def test_a_stream_that_breaks_off_ends_with_an_error_and_no_done(
-    router: Router, engines: Engines, die: str, after: int
+async def test_a_stream_that_breaks_off_and_cannot_go_on_ends_with_an_error_and_no_done(
+    start_router: RouterFactory, engines: Engines, die: str, after: int
 ) -> None:
+    router = await start_router(settings={"resume_limit": 1})
     engines.configure_decoders(die_after_tokens=after, die=die, tokens_per_second=20)
     stream = await router.stream(PATH, TEXT)
     assert error_event(stream)["code"] == "stream_interrupted"
     text = "".join(event["choices"][0]["text"] for event in good_events(stream))
     assert right_text().startswith(text)
-    assert 0 < len(good_events(stream)) <= after
+    assert after <= len(good_events(stream)) <= 2 * after
 
 
 @pytest.mark.parametrize("die", ["reset", "truncate"])
@@ -148,13 +149,6 @@ async def test_a_whole_answer_that_breaks_off_is_made_again(router: Router, engi
     for _ in range(3):
         status, answer = await router.post(PATH, TEXT)
         assert (status, answer["choices"][0]["text"]) == (200, right_text())
-
-
-async def test_an_engines_own_error_event_is_passed_on(router: Router, engines: Engines) -> None:
-    engines.configure_decoders(fail_after_tokens=4, fail_code="sun_preempted", fail_message="preempted")
-    stream = await router.stream(PATH, TEXT)
-    assert error_event(stream)["code"] == "sun_preempted"
-    assert len(good_events(stream)) == 4
 
 
 @pytest.mark.parametrize("framing", ["split", "merged", "crlf"])
@@ -167,9 +161,13 @@ async def test_any_cut_of_the_events_into_writes_gives_the_same_stream(
     assert "".join(event["choices"][0]["text"] for event in good_events(stream)) == right_text()
 
 
-async def test_a_stream_that_ends_without_its_last_event_is_an_error(router: Router, engines: Engines) -> None:
+async def test_an_end_mark_that_is_missing_after_the_whole_text_is_written_by_the_router(
+    router: Router, engines: Engines
+) -> None:
     engines.configure_decoders(framing="no_done")
-    assert error_event(await router.stream(PATH, TEXT))["code"] == "stream_interrupted"
+    stream = await router.stream(PATH, TEXT)
+    assert stream.endswith("data: [DONE]\n\n")
+    assert "".join(event["choices"][0]["text"] for event in good_events(stream)) == right_text()
 
 
 @pytest.mark.parametrize(
@@ -196,7 +194,7 @@ async def test_a_phase_that_takes_too_long_is_504_and_named(
 async def test_a_stream_that_falls_silent_ends_with_an_error(
     start_router: RouterFactory, engines: Engines, clock: str, code: str
 ) -> None:
-    router = await start_router(timeouts={clock: 1})
+    router = await start_router(timeouts={clock: 1}, settings={"resume_limit": 0})
     engines.configure_decoders(hang="stream", hang_after_tokens=3)
     stream = await router.stream(PATH, TEXT)
     assert error_event(stream)["code"] == code

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sunfleet_router import clientbody, legs, selectors, sse, verdict
 from sunfleet_router.errors import EngineRefusedError, HandoverIncompleteError, LegFailedError, sanitise
+from sunfleet_router.handover import PrefillReply
 
 LABELS = {"app": "x", "tier": "gold", "serving.sunfleet.dev/role": "prefill"}
 
@@ -60,19 +61,18 @@ def test_events_survive_any_cut(events: list[str], step: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("events", "proper"),
+    ("events", "last", "error_at"),
     [
-        (b"data: {}\n\ndata: [DONE]\n\n", True),
-        (b"data: [DONE]\r\n\r\n", True),
-        (b"data: {}\n\n", False),
-        (b"", False),
-        (b'data: {}\n\ndata: {"error": {}}\n\n', True),
-        (b'data: {"error": {}}\n\ndata: {}\n\n', False),
-        (b'data: {"text": "data: [DONE]"}\n\n', False),
+        (b"data: {}\n\ndata: [DONE]\n\n", sse.DONE, -1),
+        (b"data: [DONE]\r\n\r\n", sse.DONE, -1),
+        (b"", b"", -1),
+        (b'data: {}\n\ndata: {"error": {}}\n\n', b'data: {"error": {}}', 10),
+        (b'data: {"text": "data: [DONE]"}\n\n', b'data: {"text": "data: [DONE]"}', -1),
+        (b'data: {"text": "data: {\\"error\\""}\n\n', b'data: {"text": "data: {\\"error\\""}', -1),
     ],
 )
-def test_only_done_or_an_error_ends_a_stream(events: bytes, proper: bool) -> None:
-    assert sse.ends_properly(events) == proper
+def test_the_last_event_and_an_engines_error_are_found(events: bytes, last: bytes, error_at: int) -> None:
+    assert (sse.last_event(events), sse.before_error(events)) == (last, error_at)
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,13 @@ def test_no_decode_body_can_be_made_of_an_incomplete_hand_over() -> None:
     ask = clientbody.parse("completion", b'{"model": "m", "prompt": "a"}')
     for size in range(len(FULL)):
         for some in itertools.combinations(FULL, size):
-            reply = legs.PrefillReply({}, [1], [2], {name: FULL[name] for name in some}, "length")
+            reply = PrefillReply({}, [1], [2], {name: FULL[name] for name in some}, "length")
             with pytest.raises(HandoverIncompleteError):
                 legs.decode_body(ask, "s", reply)
     for prompt, output in (([], [2]), ([1], [])):
         with pytest.raises(HandoverIncompleteError):
-            legs.decode_body(ask, "s", legs.PrefillReply({}, prompt, output, FULL, "length"))
-    assert legs.decode_body(ask, "s", legs.PrefillReply({}, [1], [2], FULL, "length"))
+            legs.decode_body(ask, "s", PrefillReply({}, prompt, output, FULL, "length"))
+    assert legs.decode_body(ask, "s", PrefillReply({}, [1], [2], FULL, "length"))
 
 
 @pytest.mark.parametrize(

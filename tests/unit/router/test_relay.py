@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sunfleet_router.connection import ConnectionCutError
-from sunfleet_router.relay import ClientStream, Relay
+from sunfleet_router.relay import ClientStream, EngineEndedError, Relay
 
 
 class Client:
@@ -97,7 +97,7 @@ async def test_what_came_early_goes_first_and_half_an_event_never_goes(client: C
 
 
 @pytest.mark.parametrize(
-    ("last", "whole"), [(b"data: [DONE]\n\n", True), (b'data: {"error": {}}\n\n', True), (b"data: 1\n\n", False)]
+    ("last", "whole"), [(b"data: [DONE]\n\n", True), (b": sun \ndata: [DONE]\n\n", True), (b"data: 1\n\n", False)]
 )
 async def test_an_end_counts_only_after_a_last_event(client: Client, last: bytes, whole: bool) -> None:
     relay = opened_relay()
@@ -115,3 +115,29 @@ async def test_an_answer_that_is_no_stream_is_kept_whole() -> None:
     relay.on_data(b" {}}")
     relay.on_end()
     assert (relay.opened.done(), relay.early, relay.closed.exception()) == (True, b'{"error": {}}', None)
+
+
+@pytest.mark.parametrize("cuts", [1, 7, 1000])
+async def test_what_the_engine_says_to_the_router_alone_never_reaches_the_client(client: Client, cuts: int) -> None:
+    relay = opened_relay()
+    relay.flow_to(ClientStream(client.send))
+    raw = b': sun 1\ndata: a\n\ndata: b\n\n: sun 2,3\ndata: c\n\n: sun \ndata: {"error": {}}\n\ndata: [DONE]\n\n'
+    for at in range(0, len(raw), cuts):
+        relay.on_data(raw[at : at + cuts])
+    assert b"".join(client.got) == b"data: a\n\ndata: b\n\ndata: c\n\n"
+    assert [line.strip() for line in relay.lines[:2]] == [b": sun 1", b": sun 2,3"]
+    assert isinstance(relay.closed.exception(), EngineEndedError)
+    assert relay.last_event == b"data: c"
+
+
+async def test_a_client_that_is_slow_holds_back_the_next_engine_too(client: Client) -> None:
+    stream = ClientStream(client.send)
+    stream.attach(client)
+    client.writable.clear()
+    stream.push(b"a")
+    another = Client()
+    stream.attach(another)
+    assert (another.paused, another.resumed) == (1, 0)
+    client.writable.set()
+    await stream.finish()
+    assert (another.resumed, client.resumed) == (1, 0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from sunfleet_fakes.engine import tokens
+from sunfleet_fakes.engine import logprobs, tokens
 from sunfleet_fakes.engine.request import Generation
 
 DONE = b"data: [DONE]\n\n"
@@ -31,6 +31,7 @@ class Answer:
     request: Generation
     id: str
     cached_tokens: int = 0
+    created: int = field(default_factory=lambda: int(time.time()))
 
     def usage(self, completion: int) -> dict[str, Any]:
         """Token counts as the engine reports them."""
@@ -47,7 +48,8 @@ class Answer:
         ids = list(output) if self.request.return_token_ids else None
         prompt_ids = list(self.request.prompt) if self.request.return_token_ids else None
         text = "".join(map(tokens.token_text, output))
-        choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": finish, "stop_reason": None}
+        choice: dict[str, Any] = {"index": 0, "finish_reason": finish, "stop_reason": None}
+        choice["logprobs"] = self.logprobs(output, 0)
         body = self._head("")
         if self.request.kind == "chat":
             choice |= {"message": {"role": "assistant", "content": text, "tool_calls": []}, "token_ids": ids}
@@ -67,16 +69,25 @@ class Answer:
             ids = {"prompt_token_ids": list(self.request.prompt)} if self.request.return_token_ids else {}
             yield event({**self._chunk({"delta": {"role": "assistant", "content": ""}}), **ids})
 
-    def piece(self, new: Sequence[int], finish: str | None, *, first: bool) -> bytes:
-        """One event with new tokens."""
-        text = "".join(map(tokens.token_text, new))
+    def logprobs(self, new: Sequence[int], offset: int) -> dict[str, Any] | None:
+        """Of some tokens, as asked for; ``offset``: characters of the text before."""
+        if self.request.logprobs is None:
+            return None
+        rows = logprobs.rows(new, self.request.logprobs)
+        return logprobs.for_chat(rows) if self.request.kind == "chat" else logprobs.for_completion(rows, offset)
+
+    def piece(self, before: Sequence[int], new: Sequence[int], finish: str | None) -> bytes:
+        """One event with new tokens, after those ``before``."""
+        text, first = "".join(map(tokens.token_text, new)), not before
         chat = self.request.kind == "chat"
         choice: dict[str, Any] = {"delta": {"content": text}} if chat else {"text": text}
         if self.request.return_token_ids:
             choice["token_ids"] = list(new)
             if first and not chat:
                 choice["prompt_token_ids"] = list(self.request.prompt)
-        return event(self._chunk({**choice, "finish_reason": finish, "stop_reason": None}))
+        offset = sum(len(tokens.token_text(token)) for token in before)
+        choice |= {"logprobs": self.logprobs(new, offset), "finish_reason": finish, "stop_reason": None}
+        return event(self._chunk(choice))
 
     def closing(self, completion: int) -> Iterator[bytes]:
         """The usage event, when asked for, and the end mark."""
@@ -92,6 +103,6 @@ class Answer:
         return {
             "id": self.id,
             "object": f"chat.completion{suffix}" if chat else "text_completion",
-            "created": int(time.time()),
+            "created": self.created,
             "model": self.request.answer_model,
         }

@@ -44,9 +44,7 @@ class Generate:
             return
         request_id = request.headers.get("x-request-id") or uuid.uuid4().hex
         prefix = "chatcmpl" if self._kind == "chat" else "cmpl"
-        record = self._engine.remember(
-            scope["path"], dict(request.headers), _readable(raw), f"{prefix}-{request_id}-{uuid.uuid4().hex[:8]}"
-        )
+        record = self._engine.remember(scope["path"], dict(request.headers), _readable(raw), f"{prefix}-{request_id}")
         try:
             await generate.serve(self._engine, self._kind, raw, record, scope, receive, send, self._reset)
         finally:
@@ -103,6 +101,22 @@ class Controls:
             await engine.notify()
         return JSONResponse(asdict(entry))
 
+    async def release(self, request: Request) -> Response:
+        """Frees the KV of one request that no decoder will read; says whether it was still held."""
+        engine = self._engine
+        if engine.behaviour.hang == "release":
+            await asyncio.Event().wait()
+        if engine.settings.role != "prefill":
+            return JSONResponse({"error": {"message": "only a prefill pod holds KV for others", "code": 404}}, 404)
+        params = (await request.json())["kv_transfer_params"]
+        owner = params["remote_request_id"] if params.get("remote_engine_id") == engine.engine_id else ""
+        held = engine.ledger.is_leased(owner)
+        if held:
+            engine.ledger.free(owner)
+        engine.counters.releases += held
+        await engine.notify()
+        return JSONResponse({"released": held})
+
     async def get_config(self, _: Request) -> Response:
         return JSONResponse({**self._engine.behaviour.model_dump(mode="json"), "identity": self._engine.identity})
 
@@ -134,6 +148,7 @@ def create_app(engine: Engine, reset: Callable[[Scope], None]) -> Starlette:
         Route("/v1/chat/completions", Generate(engine, "chat", reset), methods=["POST"]),
         Route("/v1/completions", Generate(engine, "completion", reset), methods=["POST"]),
         Route("/metrics", controls.metrics),
+        Route(wire.RELEASE_PATH, controls.release, methods=["POST"]),
         Route(handover.KV_PATH + "/{engine_id}/{request_id}", controls.kv),
         Route("/fake/config", controls.get_config, methods=["GET"]),
         Route("/fake/config", controls.put_config, methods=["PUT", "PATCH"]),

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-Phase = Literal["none", "accept", "prefill", "kv_load", "first_token", "stream"]
+Phase = Literal["none", "accept", "prefill", "kv_load", "first_token", "stream", "release"]
 Death = Literal["exit", "reset", "truncate"]
 Framing = Literal["clean", "split", "merged", "crlf", "garbage", "no_done"]
 
@@ -17,17 +17,21 @@ class Faults(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     hang: Phase = "none"  # never leaves this phase (until the client goes)
-    hang_after_tokens: int = 0  # with hang="stream": tokens sent before
-    die_after_tokens: int | None = None  # 0: before the first byte
+    hang_after_tokens: int = 0  # with hang="stream": tokens sent before, by this request
+    die_after_tokens: int | None = None  # sent by this request; 0: before the first byte
+    die_after_opening: bool = False  # streams: what comes before the first token still gets out
+    die_after_finish: bool = False  # streams: the last token still gets out, what follows does not
+    die_after_done: bool = False  # streams: everything gets out but the end of the body
     die: Death = "exit"  # the process, the connection with a RST, or a clean end of the body without its last part
     framing: Framing = "clean"  # how streamed events are cut into writes, or spoilt
     garbage_json: bool = False  # 200 with a body that is no JSON
     drop_transfer_fields: tuple[str, ...] = ()  # of kv_transfer_params in a prefill answer
     drop_answer_fields: tuple[str, ...] = ()  # of the answer (top level and choices)
+    tell_other_prompt: bool = False  # a prefill answer names other prompt ids than were computed
     fail_status: int = 0  # answer at once with this status
     fail_code: str = "sun_fault"
     fail_message: str = "a fault was asked for"
-    fail_after_tokens: int | None = None  # streams: an error event with fail_code instead of the next token
+    fail_after_tokens: int | None = None  # sent by this request, then an error event with fail_code
     recompute_prompt: bool = False  # the decoder computes the prompt itself, as a stock engine would
     repeat_token_at: int | None = None  # sends the token at this position twice
     requests: int | None = Field(default=None, ge=1)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 
 from starlette.types import Receive, Scope, Send
 
-from sunfleet_fakes.engine import answers, handover, tokens
+from sunfleet_api import wire
+from sunfleet_fakes.engine import answers, handover, logprobs, tokens
 from sunfleet_fakes.engine.behaviour import Behaviour, Phase
 from sunfleet_fakes.engine.ledger import KvEntry
 from sunfleet_fakes.engine.request import ApiError, Generation, Kind, check_handover, check_prefill, parse
@@ -70,15 +72,19 @@ class Leg:
             await self._writer.die()
         engine.counters.prompt_tokens_by_source["local_compute"] += len(request.prompt)
         kv = tokens.kv_tag(engine.identity, request.prompt)
-        first = tokens.first_token(kv, self._natural_length(request))
-        answer = answers.Answer(request, self._record.id)
+        first = tokens.first_token(kv, _ENDLESS if request.resumed else self._natural_length(request))
+        answer = answers.Answer(request, self._record.answer_id)
         finish = "stop" if first == tokens.EOS else "length"
         transfer = None
         if finish == "length" and request.transfer.get("do_remote_decode"):
             entry = KvEntry(kv, tokens.prompt_tag(request.prompt), engine.settings.kv_fingerprint)
             engine.lease(self._record.id, entry)
             transfer = handover.transfer_params(engine, self._record.id, self._behaviour.drop_transfer_fields)
+            if request.logprobs is not None:
+                transfer[wire.KEY_OUTPUT_LOGPROBS] = logprobs.rows([first], request.logprobs)
         self._count([first], finish)
+        if self._behaviour.tell_other_prompt:
+            answer = replace(answer, request=replace(request, prompt=(*request.prompt[:-1], request.prompt[-1] + 1)))
         await self._writer.json(200, self._without_dropped(answer.whole([first], finish, transfer)))
 
     async def _decode(self, request: Generation) -> None:
@@ -88,7 +94,10 @@ class Leg:
         await self._phase("first_token", behaviour.first_token_seconds)
         tag = self._tag_after(kv, request)
         seeds = list(request.seed_tokens) or [tokens.later_token(tag, 0, self._natural_length(request))]
-        await self._emit(answers.Answer(request, self._record.id, cached), seeds, tag, behaviour.repeat_token_at)
+        answer = answers.Answer(request, self._record.answer_id, cached)
+        if wire.KEY_CREATED in request.transfer:
+            answer = replace(answer, created=request.transfer[wire.KEY_CREATED])
+        await self._emit(answer, seeds, tag, behaviour.repeat_token_at)
 
     async def _load(self, request: Generation) -> tuple[int, int]:
         """Tag of the prompt's KV, and how many prompt tokens of it came from elsewhere."""
@@ -114,43 +123,65 @@ class Leg:
         return tag if seeds == right[: len(seeds)] else tokens.spoiled_tag(tag, seeds)
 
     async def _emit(self, answer: answers.Answer, seeds: list[int], tag: int, repeat: int | None) -> None:
-        """Send the seeds and every token after them, streamed or whole."""
+        """Send the seeds and every token after them, streamed or whole; of a resumed stream only what was not told."""
         request = answer.request
-        output: list[int] = []
+        output = seeds[: request.told]
+        if request.stream and wire.KEY_TOLD_TOKENS not in request.transfer:
+            await self._open(answer)
         async for token in self._tokens(request, seeds, tag, repeat):
-            output.append(token)
-            finish = _finish(token, len(output), request.max_tokens)
+            finish = _finish(token, len(output) + 1, request.max_tokens)
             if request.stream:
-                await self._stream_token(answer, token, len(output), finish)
+                await self._tell(answer.piece(output, [token], finish), request, [token])
+            output.append(token)
+            self._record.tokens = len(output) - request.told
             if finish:
                 break
         finish = _finish(output[-1], len(output), request.max_tokens) or "stop"
-        self._count(output, finish)
+        self._count(output[request.told :], finish)
         if request.stream:
-            for raw in answer.closing(len(output)):
-                await self._writer.event(raw)
-            await self._writer.end()
+            await self._close(answer, output)
         else:
             await self._writer.json(200, self._without_dropped(answer.whole(output, finish, None)))
 
-    async def _stream_token(self, answer: answers.Answer, token: int, count: int, finish: str | None) -> None:
-        if count == 1:
-            for raw in answer.opening():
-                await self._writer.event(raw)
-        await self._writer.event(answer.piece([token], finish, first=count == 1))
-        self._record.tokens = count
+    async def _open(self, answer: answers.Answer) -> None:
+        if 0 in (self._behaviour.die_after_tokens, self._behaviour.fail_after_tokens):
+            return  # nothing at all shall come before that
+        for raw in answer.opening():
+            await self._tell(raw, answer.request, [])
+        if self._behaviour.die_after_opening:
+            await self._writer.die()
+
+    async def _close(self, answer: answers.Answer, output: list[int]) -> None:
+        request = answer.request
+        if self._behaviour.die_after_finish:
+            await self._writer.die()
+        for raw in answer.closing(len(output)):
+            await self._tell(raw, request, [])
+        if self._behaviour.die_after_done:
+            await self._writer.die()
+        await self._writer.end()
+
+    async def _tell(self, raw: bytes, request: Generation, new: list[int]) -> None:
+        rows = logprobs.rows(new, request.logprobs) if request.logprobs is not None and new else None
+        progress = wire.Progress(tuple(new), rows).to_line() if request.progress and new else b""
+        await self._writer.event(raw, progress)
 
     async def _tokens(self, request: Generation, seeds: list[int], tag: int, repeat: int | None) -> AsyncIterator[int]:
-        """Tokens of the answer in order, paced, with the faults that concern single tokens."""
+        """Tokens that are still to be told, in order, paced, with the faults that concern single tokens."""
         behaviour, owner = self._behaviour, self._record.id
         loop = asyncio.get_running_loop()
         due = loop.time()
+        if request.told and _finish(seeds[-1], len(seeds), request.max_tokens):
+            return
         for position, token in enumerate(_sequence(seeds, tag, self._natural_length(request), repeat)):
-            if position == behaviour.die_after_tokens:
+            sent = position - request.told
+            if sent < 0:
+                continue
+            if sent == behaviour.die_after_tokens:
                 await self._writer.die(b'{"id":"cut off')
-            if position == behaviour.fail_after_tokens:
+            if sent == behaviour.fail_after_tokens:
                 raise ApiError(503, behaviour.fail_message, code=behaviour.fail_code, kind="Fault")
-            if behaviour.hang == "stream" and position >= behaviour.hang_after_tokens:
+            if behaviour.hang == "stream" and sent >= behaviour.hang_after_tokens:
                 await _for_ever()
             if position >= len(seeds):
                 if not self._engine.ledger.take(owner, len(request.prompt) + position):

@@ -34,6 +34,7 @@ def render(engine: Engine) -> str:
         *_series("fake:kv_blocks_used", ledger.used),
         *_series("fake:kv_leases", ledger.leases),
         *_series("fake:kv_leases_expired_total", ledger.expired_total),
+        *_series("fake:kv_releases_total", counters.releases),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sunfleet_api import wire
-from sunfleet_fakes.engine import tokens
+from sunfleet_fakes.engine import logprobs, tokens
 
 Kind = Literal["chat", "completion"]
 
@@ -38,8 +38,24 @@ class Generation:
     stream: bool
     include_usage: bool
     return_token_ids: bool
+    logprobs: int | None  # alternatives wanted for each token
     transfer: Mapping[str, Any]
     seed_tokens: tuple[int, ...]
+
+    @property
+    def progress(self) -> bool:
+        """Whether the stream shall say which tokens it tells."""
+        return bool(self.transfer.get(wire.KEY_PROGRESS))
+
+    @property
+    def told(self) -> int:
+        """Tokens of ``seed_tokens`` that the client has got from another decoder."""
+        return int(self.transfer.get(wire.KEY_TOLD_TOKENS) or 0)
+
+    @property
+    def resumed(self) -> bool:
+        """Whether only the KV of this prefill is wanted."""
+        return bool(self.transfer.get(wire.KEY_RESUMED))
 
     @property
     def answer_model(self) -> str:
@@ -79,6 +95,7 @@ def parse(kind: Kind, raw: bytes, max_model_len: int) -> Generation:
         stream=bool(body.get("stream")),
         include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
         return_token_ids=bool(body.get("return_token_ids")),
+        logprobs=_logprobs(kind, body),
         transfer=transfer,
         seed_tokens=tuple(transfer.get(wire.KEY_OUTPUT_TOKEN_IDS) or ()),
     )
@@ -101,6 +118,12 @@ def check_handover(request: Generation) -> None:
     if missing:
         message = f"kv_transfer_params lacks {', '.join(missing)}: a decoder answers only complete hand-overs"
         raise ApiError(400, message, code="handover_incomplete")
+    resumes = wire.KEY_TOLD_TOKENS in request.transfer
+    if request.told not in (0, len(request.seed_tokens)) or (resumes and not request.stream):
+        raise ApiError(400, f"{wire.KEY_TOLD_TOKENS} must be 0 or all of the output, of a stream")
+    given = request.transfer.get(wire.KEY_OUTPUT_LOGPROBS)
+    if request.logprobs is not None and not logprobs.are_of(given, request.seed_tokens):
+        raise ApiError(400, f"{wire.KEY_OUTPUT_LOGPROBS} must have one row for each output token")
 
 
 def _json_object(raw: bytes) -> dict[str, Any]:
@@ -125,6 +148,12 @@ def _prompt(kind: Kind, body: Mapping[str, Any]) -> list[int]:
     if isinstance(prompt, list) and all(isinstance(item, int) for item in prompt):
         return prompt
     raise ApiError(400, "prompt must be one string or one list of token ids")
+
+
+def _logprobs(kind: Kind, body: Mapping[str, Any]) -> int | None:
+    if kind == "chat":
+        return int(body.get("top_logprobs") or 0) if body.get("logprobs") else None
+    return body.get("logprobs")
 
 
 def _message(message: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+import uuid
 from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,7 +28,8 @@ class Record:
     path: str
     headers: dict[str, str]
     body: Any
-    id: str
+    id: str  # the engine's own, never twice
+    answer_id: str  # from the request's header, as the client sees it
     started: float
     finished: float = 0.0
     outcome: Outcome = "running"
@@ -44,6 +46,7 @@ class Counters:
     generation_tokens: int = 0
     success: Counter[str] = field(default_factory=Counter)
     preemptions: int = 0
+    releases: int = 0  # of KV that was still held
 
 
 class Engine:
@@ -97,9 +100,9 @@ class Engine:
                 self.configure(behaviour.healed())
         return behaviour
 
-    def remember(self, path: str, headers: dict[str, str], body: Any, request_id: str) -> Record:
+    def remember(self, path: str, headers: dict[str, str], body: Any, answer_id: str) -> Record:
         """Note that a request has come in."""
-        record = Record(path, headers, body, request_id, time.monotonic())
+        record = Record(path, headers, body, f"{answer_id}-{uuid.uuid4().hex[:8]}", answer_id, time.monotonic())
         self.records.append(record)
         return record
 

@@ -14,6 +14,7 @@ from sunfleet_fakes.engine import answers
 from sunfleet_fakes.engine.behaviour import Behaviour
 
 _APART = 0.002  # seconds between writes that must not share a TCP segment
+_LAST_WORDS = 0.05  # seconds from the last write to a death
 
 
 class DiedError(Exception):
@@ -40,8 +41,8 @@ class Writer:
         await self._start(status, b"application/json", (b"content-length", str(len(raw)).encode()))
         await self._send({"type": "http.response.body", "body": raw})
 
-    async def event(self, raw: bytes) -> None:
-        """One server-sent event; the first one opens the stream."""
+    async def event(self, raw: bytes, progress: bytes = b"") -> None:
+        """One server-sent event, after a line that says what it tells; the first one opens the stream."""
         if not self.streaming:
             await self._start(200, b"text/event-stream; charset=utf-8")
             self.streaming = True
@@ -51,6 +52,7 @@ class Writer:
         self._events += 1
         if framing == "garbage" and self._events == 3:
             raw = b"data: {not json\n\n"
+        raw = progress + raw
         if framing == "crlf":
             raw = raw.replace(b"\n", b"\r\n")
         if framing == "split":
@@ -67,6 +69,8 @@ class Writer:
 
     async def die(self, partial: bytes = b"") -> NoReturn:
         """End as configured; ``partial`` is what of a whole answer gets out before. Never returns."""
+        if self.streaming:
+            await asyncio.sleep(_LAST_WORDS)  # what has been written shall arrive: a RST may overtake it
         if self._behaviour.die == "exit":
             os._exit(128 + signal.SIGKILL)  # a signal to oneself does nothing to process 1 of a container
         if self._behaviour.die == "reset":

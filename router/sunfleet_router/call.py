@@ -1,0 +1,36 @@
+"""One client's request on its way through the flow: what it asked, where it may go, and which pods failed it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sunfleet_router.clientbody import Ask
+from sunfleet_router.errors import LegFailedError
+from sunfleet_router.reply import ClientReply
+from sunfleet_router.snapshot import Endpoint, Route, Task
+
+PREFILL_POD_HEADER = b"x-sunfleet-prefill-pod"
+DECODE_POD_HEADER = b"x-sunfleet-decode-pod"
+
+
+@dataclass(slots=True)
+class Call:
+    """Times are the loop's, in seconds; pods are known by uid."""
+
+    ask: Ask
+    task: Task
+    route: Route
+    request_id: str
+    headers: dict[str, str]  # for both engines
+    reply: ClientReply
+    started: float
+    deadline: float
+    named: bool  # whether the answer's headers name the pods
+    tried: set[str] = field(default_factory=set)  # failed it
+    avoided: set[str] = field(default_factory=set)  # had no room for it, or may be to blame: a last resort
+    failure: LegFailedError | None = None
+
+    def name_pod(self, header: bytes, pod: Endpoint) -> None:
+        """Headers are sent once: of a resumed stream they name the pods that began it."""
+        if self.named and not self.reply.started:
+            self.reply.set_header(header, pod.name)

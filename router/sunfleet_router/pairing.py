@@ -1,0 +1,192 @@
+"""A pair of pods for one request: room on a decode pod, and the prompt's KV made on a prefill pod that it can read.
+
+What the first attempt and every resume have in common; the order of things is the callers'.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from sunfleet_router import legs, verdict
+from sunfleet_router.admission import Admission, Claim, Seat
+from sunfleet_router.call import PREFILL_POD_HEADER, Call
+from sunfleet_router.connection import UpstreamError
+from sunfleet_router.errors import (
+    InvalidRequestError,
+    Leg,
+    LegFailedError,
+    NoPrefillEndpointError,
+    PhaseTimeoutError,
+)
+from sunfleet_router.fleet import Fleet
+from sunfleet_router.handover import PrefillReply
+from sunfleet_router.load import Load
+from sunfleet_router.metrics import Metrics
+from sunfleet_router.phases import blame, phase
+from sunfleet_router.policies import Reject
+from sunfleet_router.policies import prefill as prefill_policy
+from sunfleet_router.policies.decode import DecodeFacts
+from sunfleet_router.release import Hold, Releaser
+from sunfleet_router.settings import RouterSettings
+from sunfleet_router.snapshot import Endpoint
+from sunfleet_router.told import Told
+from sunfleet_router.upstream import Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """A prompt's KV on ``pod``, held until ``hold.taken`` or the end of the context that gave it."""
+
+    reply: PrefillReply
+    pod: Endpoint
+    hold: Hold
+
+
+class Pairing:
+    """One per process; holds no state of its own."""
+
+    def __init__(
+        self,
+        settings: RouterSettings,
+        fleet: Fleet,
+        load: Load,
+        admission: Admission,
+        upstream: Upstream,
+        metrics: Metrics,
+        releaser: Releaser,
+    ) -> None:
+        self._settings = settings
+        self._fleet = fleet
+        self._load = load
+        self._admission = admission
+        self._upstream = upstream
+        self._metrics = metrics
+        self._releaser = releaser
+
+    @asynccontextmanager
+    async def seat(self, call: Call, told: Told | None = None) -> AsyncIterator[Seat]:
+        """Room for prompt and output on a decode pod; ``told``: of a stream that has begun, which waits more patiently.
+
+        Raises what :meth:`Admission.reserve` raises, and :class:`NoPrefillEndpointError`.
+        """
+        prefill_pods = self._prefill_pods(call)
+        if not prefill_pods:
+            raise _no_prefill()
+        pool = self._fleet.snapshot.pool(call.route.decoder)
+        prompt_tokens = len(told.first.prompt) if told else call.ask.prompt_tokens
+        tokens = self._tokens(call, prompt_tokens, told)
+        longest = max((pod.max_model_len or 0 for pod in pool), default=0)
+        facts = DecodeFacts(
+            request_id=call.request_id,
+            tokens=min(tokens, longest) if longest else tokens,
+            fingerprints=frozenset(pod.fingerprint for pod in prefill_pods),
+            tried=call.tried,
+            avoided=call.avoided,
+        )
+        began = time.monotonic()
+        claim = Claim(
+            call.task, call.route.decoder, facts, prompt_tokens, deadline=call.deadline, resumed=told is not None
+        )
+        async with self._admission.reserve(claim) as seat:
+            self._metrics.queue_seconds.labels(call.task.name).observe(time.monotonic() - began)
+            yield seat
+
+    def settle(self, call: Call, seat: Seat, made: Prefilled, told: Told | None = None) -> None:
+        """Correct the reservation now that the prompt has been counted."""
+        prompt, longest = len(made.reply.prompt), seat.endpoint.max_model_len
+        tokens = self._tokens(call, prompt, told)
+        seat.settle(min(tokens, longest) if longest else tokens, made.pod.fingerprint)
+        longest = seat.endpoint.max_model_len
+        if longest is not None and prompt >= longest:
+            raise InvalidRequestError(
+                f"The prompt has {prompt} tokens; the maximum context length is {longest} tokens.",
+                code="context_length_exceeded",
+            )
+
+    @asynccontextmanager
+    async def prefill(self, call: Call, fingerprint: str | None, told: Told | None = None) -> AsyncIterator[Prefilled]:
+        """The prompt's KV, readable for ``fingerprint``, or released at the end unless it was taken.
+
+        ``fingerprint=None``: nothing will be decoded. ``told``: of a stream that goes on.
+        """
+        pod = self._choose_prefill(call, fingerprint, told)
+        call.name_pod(PREFILL_POD_HEADER, pod)
+        body = (
+            legs.prefill_again_body(call.ask, call.route.salt, told.first.prompt)
+            if told
+            else legs.prefill_body(call.ask, call.route.salt)
+        )
+        began = time.monotonic()
+        with self._load.prefill(pod, call.ask.prompt_tokens), blame(pod):
+            async with phase("prefill", call.task.limits.timeouts.prefill, call.deadline):
+                raw = await self.exchange("prefill", call, pod, body, resend=True)
+            reply = legs.read_prefill(raw)
+        self._metrics.prefill_seconds.labels(call.task.name).observe(time.monotonic() - began)
+        self._metrics.prompt_tokens.labels(call.task.name).inc(len(reply.prompt))
+        with self._releaser.holding(pod, reply.transfer, call.headers) as hold:
+            if told or not reply.finished(call.ask, pod.max_model_len):
+                with blame(pod):
+                    legs.check_handover(reply)
+            try:
+                yield Prefilled(reply, pod, hold)
+            except LegFailedError as failure:
+                if failure.code in verdict.NOT_HANDED_OVER:
+                    call.avoided.add(pod.uid)
+                raise
+
+    async def exchange(self, leg: Leg, call: Call, pod: Endpoint, body: bytes, *, resend: bool) -> bytes:
+        """The body of an engine's whole 200 answer; raises what :mod:`verdict` makes of anything else."""
+        path, limit = legs.PATHS[call.ask.kind], self._settings.max_answer_bytes
+        try:
+            answer = await self._upstream.fetch(pod, path, call.headers, body, limit=limit, resend=resend)
+        except UpstreamError as error:
+            raise verdict.of_exchange(leg, error) from error
+        if answer.status != 200:
+            raise verdict.of_answer(leg, answer.status, answer.body)
+        return answer.body
+
+    def note(self, call: Call, failure: LegFailedError | PhaseTimeoutError) -> None:
+        """Remember which pod failed, for this request and, where it could not be reached, for the others."""
+        if isinstance(failure, PhaseTimeoutError):
+            self.shun(call, failure.pod)
+            return
+        self._metrics.leg_failures.labels(call.task.name, failure.leg, failure.code).inc()
+        if failure.avoid and failure.pod is not None:
+            call.avoided.add(failure.pod)
+        elif not failure.same_pod:
+            self.shun(call, failure.pod, unreachable=failure.unreachable)
+
+    def shun(self, call: Call, pod: str | None, *, unreachable: bool = False) -> None:
+        """No more of this request for ``pod`` (uid), as long as there is another."""
+        if pod is not None:
+            call.tried.add(pod)
+            if unreachable:
+                self._load.suspect(pod)
+
+    def _tokens(self, call: Call, prompt_tokens: int, told: Told | None) -> int:
+        """KV tokens that the request may fill."""
+        so_far = len(told.tokens) if told else 0
+        return prompt_tokens + (call.ask.output_limit or so_far + self._settings.assumed_output_tokens)
+
+    def _prefill_pods(self, call: Call) -> tuple[Endpoint, ...]:
+        """The route's pods as they are now, not as they were when the request came."""
+        task = self._fleet.snapshot.tasks.get(call.task.name)
+        for route in task.routes if task else ():
+            if (route.revision, route.salt) == (call.route.revision, call.route.salt):
+                return route.prefill
+        return ()
+
+    def _choose_prefill(self, call: Call, fingerprint: str | None, told: Told | None) -> Endpoint:
+        facts = prefill_policy.PrefillFacts(call.request_id, fingerprint, call.tried, call.avoided)
+        choose = prefill_policy.choose_again if told else prefill_policy.choose
+        choice = choose(facts, self._prefill_pods(call), self._load.prefill_tokens, self._load.suspects())
+        if isinstance(choice, Reject):
+            raise _no_prefill()
+        return choice.endpoint
+
+
+def _no_prefill() -> NoPrefillEndpointError:
+    return NoPrefillEndpointError("This model is known, but no prefill pod is ready for it; try again later.")

@@ -1,0 +1,84 @@
+"""Tells prefill pods that nobody will read the KV they hold for a request, in the background and without promise.
+
+A decoder that reads KV frees it, and a lease ends what is left; this only makes the wait in between short. So nothing
+here may hold up a client or fail a request, and both the number of calls and their time are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import orjson
+from prometheus_client import Counter
+
+from sunfleet_api import wire
+from sunfleet_router.connection import UpstreamError
+from sunfleet_router.snapshot import Endpoint
+from sunfleet_router.upstream import Upstream
+
+logger = logging.getLogger(__name__)
+
+_MOST: Final = 256  # calls at once; what comes above waits for its lease
+_SECONDS: Final = 5.0
+_ANSWER_LIMIT: Final = 64 << 10
+
+
+class Hold:
+    """KV of one request on a prefill pod. ``taken``: a decoder has it, nothing is left to release."""
+
+    def __init__(self) -> None:
+        self.taken = False
+
+
+class Releaser:
+    """One per process. ``outcomes`` counts by ``released``, ``failed``, ``dropped``."""
+
+    def __init__(self, upstream: Upstream, outcomes: Counter) -> None:
+        self._upstream = upstream
+        self._outcomes = outcomes
+        self._calls: set[asyncio.Task[None]] = set()
+
+    @contextmanager
+    def holding(self, pod: Endpoint, transfer: Mapping[str, Any], headers: Mapping[str, str]) -> Iterator[Hold]:
+        """Release the KV that ``transfer`` names unless it is taken by the end, however that comes."""
+        hold = Hold()
+        try:
+            yield hold
+        finally:
+            if transfer and not hold.taken:
+                self._start(pod, transfer, headers)
+
+    @property
+    def pending(self) -> int:
+        """Calls under way."""
+        return len(self._calls)
+
+    async def close(self) -> None:
+        """Wait for the calls under way; each ends by itself within seconds."""
+        await asyncio.gather(*self._calls)
+
+    def _start(self, pod: Endpoint, transfer: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        if len(self._calls) >= _MOST:
+            self._outcomes.labels("dropped").inc()
+            return
+        call = asyncio.get_running_loop().create_task(self._release(pod, transfer, headers))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+
+    async def _release(self, pod: Endpoint, transfer: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        body = orjson.dumps({"kv_transfer_params": transfer})
+        try:
+            async with asyncio.timeout(_SECONDS):
+                reply = await self._upstream.fetch(
+                    pod, wire.RELEASE_PATH, headers, body, limit=_ANSWER_LIMIT, resend=True
+                )
+            problem = "" if reply.status < 300 else f"it answered {reply.status}"
+        except (UpstreamError, TimeoutError) as error:
+            problem = str(error) or f"no answer within {_SECONDS:g} s"
+        self._outcomes.labels("failed" if problem else "released").inc()
+        if problem:
+            logger.info("pod %s keeps the KV of a request until its lease ends: %s", pod.name, problem)
