@@ -4,7 +4,8 @@ SHELL := /usr/bin/env bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-export SUNFLEET_STATE ?= $(HOME)/.local/state/sunfleet
+# An empty variable is as good as none.
+export SUNFLEET_STATE := $(or $(SUNFLEET_STATE),$(HOME)/.local/state/sunfleet)
 # Debian's interpreter: the embedded cluster's pods hold the same one, so the engine's environment works in both.
 PYTHON ?= /usr/bin/python3
 UV_VERSION := 0.13.9

@@ -30,7 +30,7 @@ from sunfleet_cluster.processes import Component
 from sunfleet_cluster.progress import Progress
 from sunfleet_cluster.report import examine
 from sunfleet_cluster.settings import ClusterSettings
-from sunfleet_cluster.state import StateFolder, discard, sweep, write_atomic
+from sunfleet_cluster.state import StateFolder, discard, refuse_foreign, sweep, write_atomic
 
 READY_TIMEOUT = 120.0  # seconds a component, the node or DNS gets to become ready on a busy two-core machine
 BECOME_TIMEOUT = 3.0  # seconds from starting a command until its program is found: exec reads it from a cold disk
@@ -64,6 +64,7 @@ class EmbeddedCluster:
         """Make the cluster, or start what is missing, dead or outdated of it."""
         preflight.require(preflight.embedded(self.layout, self._settings.state), progress)
         with self._lock(progress):
+            self._check_folder()
             self._check_subnet()
             packages.ensure(progress)
             programs.build(programs.EMBEDDED, self.layout.bin, progress)
@@ -80,6 +81,7 @@ class EmbeddedCluster:
         """Stop the cluster and forget its objects; images, certificates and programs stay unless `purge`."""
         preflight.require([preflight.root_user()], progress)
         with self._lock(progress):
+            self._check_folder()
             with progress.step("stopping pods and components"):
                 self._stop()
             with progress.step("removing mounts, network and files"):
@@ -104,6 +106,10 @@ class EmbeddedCluster:
 
     def _lock(self, progress: Progress) -> AbstractContextManager[None]:
         return exclusive(self._state.root / "cluster.lock", progress)
+
+    def _check_folder(self) -> None:
+        ours = (self.layout.subnet_file, self.layout.pki, self.layout.containerd_root.parent)
+        refuse_foreign(self.layout.root, {path.name for path in ours})
 
     def _check_subnet(self) -> None:
         """ClusterError when the cluster has other addresses than it should: its objects and certificates hold them."""

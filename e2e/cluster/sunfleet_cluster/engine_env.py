@@ -17,7 +17,7 @@ from sunfleet_cluster.commands import follow
 from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.preflight import ENGINE_DISK, require_disk
 from sunfleet_cluster.progress import Progress, Step
-from sunfleet_cluster.state import StateFolder, write_atomic
+from sunfleet_cluster.state import StateFolder, refuse_foreign, write_atomic
 from sunfleet_cluster.uv import export_requirements, find_uv
 
 EXTRAS = ("engine-cpu", "tuner", "samples")
@@ -69,6 +69,8 @@ class EngineEnvironment:
         if self.is_current(key):
             progress.say("  = engine environment: unchanged")
             return False
+        if not self.record.exists() and not self.unfinished.exists():
+            refuse_foreign(self.state.engine, {"pyvenv.cfg"})
         if not self.record.exists():
             require_disk(self.state.root, ENGINE_DISK, "the engine's environment")
         if self.unfinished.exists():

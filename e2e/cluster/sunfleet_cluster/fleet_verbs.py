@@ -74,7 +74,7 @@ def _images(arguments: argparse.Namespace, progress: Progress) -> int:
     if engine is not Engine.MOUNTED and any(image.name == "worker" for image in chosen):
         _require_room(state)
     with exclusive(state.root / "images.lock", progress), build_secrets(HostNetwork()) as secrets:
-        remove_leftovers(state)
+        remove_leftovers(state, images(engine))
         workshop = Workshop(
             root=ROOT,
             state=state,

@@ -28,7 +28,8 @@ class ClusterSettings(BaseSettings):
     `gpus`: pretend `nvidia.com/gpu` devices on the node.
     """
 
-    model_config = SettingsConfigDict(env_prefix="SUNFLEET_", frozen=True)
+    # An empty variable is as good as none: an empty folder name would be the current folder.
+    model_config = SettingsConfigDict(env_prefix="SUNFLEET_", env_ignore_empty=True, frozen=True)
 
     state: Path = Path("~/.local/state/sunfleet")
     cluster: Flavour = Flavour.AUTO

@@ -12,10 +12,12 @@ Layout of `$SUNFLEET_STATE` (default `~/.local/state/sunfleet`):
 import os
 import shutil
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.settings import ClusterSettings
 
 
@@ -79,6 +81,13 @@ def write_atomic(path: Path, content: str | bytes, mode: int = 0o644) -> None:
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
+
+
+def refuse_foreign(folder: Path, ours: Collection[str]) -> None:
+    """ClusterError when `folder` holds something and none of the entries `ours`: whoever made it, it was not we."""
+    if folder.is_dir() and (found := {path.name for path in folder.iterdir()}) and not found & set(ours):
+        shown = ", ".join(sorted(found)[:3])
+        raise ClusterError(f"{folder} holds what we did not make ({shown}): set SUNFLEET_STATE to a folder of its own")
 
 
 def discard(folder: Path) -> None:

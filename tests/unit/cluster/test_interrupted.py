@@ -1,17 +1,20 @@
 """What a verb that was killed leaves is finished by the next one; what is not ours stays."""
 
 import shutil
+from functools import partial
+from io import StringIO
 from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
 
-from sunfleet_cluster import processes, runtime
+from sunfleet_cluster import preflight, processes, runtime
 from sunfleet_cluster.commands import succeeds
 from sunfleet_cluster.embedded import EmbeddedCluster
 from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.layout import Addresses, Layout
 from sunfleet_cluster.network import deletions, machine_rules
+from sunfleet_cluster.progress import Progress
 from sunfleet_cluster.settings import ClusterSettings
 from sunfleet_cluster.state import discard, sweep
 
@@ -135,6 +138,27 @@ def test_an_up_that_waited_for_another_with_other_addresses_is_refused(tmp_path:
     (tmp_path / "cluster" / "subnet").write_text("10.211.0.0/16")
     with pytest.raises(ClusterError, match="SUNFLEET_SUBNET"):
         late._check_subnet()
+
+
+@pytest.mark.parametrize("verb", ["up", "down"])
+def test_a_folder_called_cluster_that_is_somebody_elses_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    theirs = tmp_path / "cluster" / "main.tf"
+    theirs.parent.mkdir()
+    theirs.touch()
+    monkeypatch.setattr(preflight, "require", lambda *_: None)
+    monkeypatch.setattr(preflight, "embedded", lambda *_: [])
+    run = {"up": cluster(tmp_path).up, "down": partial(cluster(tmp_path).down, purge=True)}[verb]
+    with pytest.raises(ClusterError, match=r"cluster holds what we did not make \(main.tf\): set SUNFLEET_STATE"):
+        run(Progress(StringIO()))
+    assert [path.name for path in theirs.parent.iterdir()] == ["main.tf"]
+
+
+def test_an_empty_variable_is_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`SUNFLEET_STATE=$UNSET make cluster-purge` would delete the folder `cluster` of wherever it is called."""
+    monkeypatch.setenv("SUNFLEET_STATE", "")
+    assert ClusterSettings().state == Path("~/.local/state/sunfleet").expanduser()
 
 
 def test_components_inherit_the_way_to_the_world_and_no_secrets() -> None:

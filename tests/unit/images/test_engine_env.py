@@ -96,6 +96,17 @@ def test_an_interrupted_update_is_not_taken_for_the_old_state(
     assert environment.ensure(Progress()), "half of it is of the other lock"
 
 
+def test_a_folder_that_is_no_environment_is_never_emptied(environment: EngineEnvironment, uv: FakeUv) -> None:
+    theirs = environment.state.engine / "plans.txt"
+    theirs.parent.mkdir()
+    theirs.touch()
+    for _ in range(2):
+        with pytest.raises(ClusterError, match=r"engine holds what we did not make \(plans.txt\)"):
+            environment.ensure(Progress())
+    assert theirs.exists()
+    assert uv.commands == []
+
+
 def test_a_deleted_environment_is_made_again(environment: EngineEnvironment, uv: FakeUv) -> None:
     environment.ensure(Progress())
     environment.python.unlink()

@@ -178,9 +178,10 @@ def test_an_old_image_that_is_in_use_does_not_fail_a_run_that_is_done(
 def test_archives_of_a_killed_run_are_deleted_and_records_are_not(tmp_path: Path) -> None:
     state = StateFolder(tmp_path)
     record_refs(state, {"one": "one:1"})
-    (state.images / "worker.tar").touch()
-    remove_leftovers(state)
-    assert [path.name for path in state.images.iterdir()] == ["refs.json"]
+    for name in ("one.tar", "holidays.tar"):
+        (state.images / name).touch()
+    remove_leftovers(state, [ONE, TWO])
+    assert {path.name for path in state.images.iterdir()} == {"refs.json", "holidays.tar"}
 
 
 def test_only_images_that_were_replaced_are_forgotten(builder: FakeBuilder) -> None:

@@ -85,7 +85,7 @@ class Workshop:
 
     def load(self, image: Image, ref: str, store: ImageStore) -> None:
         """Copy `ref` from the builder into the cluster; the archive between them lives only meanwhile."""
-        archive = self.state.images / f"{image.name}.tar"
+        archive = _archive(self.state, image)
         archive.parent.mkdir(parents=True, exist_ok=True)  # a new state folder, and images that an earlier one built
         archive.unlink(missing_ok=True)
         try:
@@ -128,10 +128,14 @@ def forget_replaced(builder: Builder, before: Mapping[str, str], refs: Mapping[s
                 progress.say(f"  the old image {old} stays: {error}")
 
 
-def remove_leftovers(state: StateFolder) -> None:
+def remove_leftovers(state: StateFolder, images: Iterable[Image]) -> None:
     """Delete the archives of a run that was killed; they may be gigabytes. Call it while no other run works here."""
-    for archive in state.images.glob("*.tar"):
-        archive.unlink()
+    for image in images:
+        _archive(state, image).unlink(missing_ok=True)
+
+
+def _archive(state: StateFolder, image: Image) -> Path:
+    return state.images / f"{image.name}.tar"
 
 
 def project_version(root: Path) -> str:

@@ -28,7 +28,7 @@ class ImageSettings(BaseSettings):
     `worker_engine`: what the worker image contains.
     """
 
-    model_config = SettingsConfigDict(env_prefix="SUNFLEET_", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="SUNFLEET_", env_ignore_empty=True, frozen=True)
 
     base_image: str = ""
     debian_mirror: str = ""
