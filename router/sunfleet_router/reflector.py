@@ -1,8 +1,8 @@
 """Keeps a copy of one kind of objects: list, watch, and list again when the watch cannot go on.
 
 A watch may end in many ways, and only two of them matter: the version to go on from is too old (410: list again), or
-anything else (wait a little, go on from the last version). A watch that says nothing, not even a bookmark, for too long
-is taken for dead: load balancers drop connections without a word.
+anything else (go on from the last version). A watch that says nothing, not even a bookmark, for too long is taken for
+dead, and so is one that never begins to answer: load balancers drop connections without a word.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import orjson
@@ -23,6 +23,7 @@ T = TypeVar("T")
 _PAGE: Final = 500  # objects per list request
 _FIRST_PAUSE: Final = 0.5  # seconds; doubles up to the longest
 _LONGEST_PAUSE: Final = 15.0
+_SHORTEST_WATCH: Final = 1.0  # seconds: one that ends sooner and said nothing has failed
 
 
 class GoneError(Exception):
@@ -50,7 +51,7 @@ class Source(Protocol):
 class Reflector(Generic[T]):
     """``objects`` holds what ``keep`` makes of every object, by uid; ``keep`` returns ``None`` for ones to leave out.
 
-    ``silence``: seconds without a byte after which a watch is given up.
+    ``silence``: seconds without a byte, or without an answer at all, after which a request is given up.
     """
 
     def __init__(
@@ -69,26 +70,29 @@ class Reflector(Generic[T]):
         self.synced = False
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. Only what was applied ends a series of failures: their pauses grow."""
         pause = _FIRST_PAUSE
         version: str | None = None
+        loop = asyncio.get_running_loop()
         while True:
+            began, applied = loop.time(), False
             try:
                 if version is None:
                     version = await self._list()
                 async for reached in self._follow(version):
-                    version, pause = reached, _FIRST_PAUSE
-                continue
+                    version, pause, applied = reached, _FIRST_PAUSE, True
+                if applied or loop.time() - began >= _SHORTEST_WATCH:
+                    continue  # the server's time limit
+                problem = "the watch ended as soon as it began"
             except GoneError:
-                logger.info("%s: the watch is too old, listing again", self._source.name)
-                version = None
-                continue
+                version, problem = None, "the watch is too old, listing"
             except TimeoutError:
                 # An idle cluster may send nothing at all; at once again, since events of a pause would come late.
                 logger.info("%s: silent for %g s, watching anew", self._source.name, self._silence)
                 continue
             except (ApiFailureError, OSError) as error:
-                logger.warning("%s: %s; again in about %.1f s", self._source.name, error, pause)
+                problem = str(error)
+            logger.warning("%s: %s; again in about %.1f s", self._source.name, problem, pause)
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 jitter
             pause = min(pause * 2, _LONGEST_PAUSE)
 
@@ -110,8 +114,10 @@ class Reflector(Generic[T]):
 
     async def _follow(self, version: str) -> AsyncIterator[str]:
         """Apply events; yields the version reached after each. Ends when the server ends the watch."""
-        yield version
-        async with self._source.watch(version) as chunks, aclosing(_lines(chunks, self._silence)) as lines:
+        async with AsyncExitStack() as stack:
+            async with asyncio.timeout(self._silence):
+                chunks = await stack.enter_async_context(self._source.watch(version))
+            lines = await stack.enter_async_context(aclosing(_lines(chunks, self._silence)))
             async for line in lines:
                 version = self._apply(line) or version
                 yield version

@@ -34,6 +34,7 @@ class FakeSource:
         self.watches = watches
         self.watched_from: list[str] = []
         self.listed = 0
+        self.unanswered = 0  # watches whose head never comes
 
     async def page(self, limit: int, token: str | None) -> Mapping[str, Any]:
         if token is None:
@@ -46,6 +47,9 @@ class FakeSource:
     @asynccontextmanager
     async def watch(self, version: str) -> AsyncIterator[AsyncIterator[bytes]]:
         self.watched_from.append(version)
+        if self.unanswered:
+            self.unanswered -= 1
+            await asyncio.Event().wait()
         yield self._play(self.watches.pop(0) if self.watches else [])
 
     async def _play(self, script: Script) -> AsyncIterator[bytes]:
@@ -124,3 +128,33 @@ async def test_a_silent_watch_is_replaced() -> None:
     async with reflecting(source, silence=0.03) as kept:
         await until(lambda: len(source.watched_from) >= 3)
         assert (set(kept.objects), source.listed) == ({"a"}, 1)
+
+
+async def test_a_watch_that_is_never_answered_is_replaced() -> None:
+    source = FakeSource([[thing("a")]], [[event("DELETED", thing("a", 101))]])
+    source.unanswered = 2
+    async with reflecting(source, silence=0.03) as kept:
+        await until(lambda: kept.synced and not kept.objects)
+        assert source.watched_from[:3] == ["100", "100", "100"]
+
+
+@pytest.mark.parametrize("failure", [ApiFailureError("500"), GoneError(), event("ERROR", {"code": 500}), None])
+async def test_the_pauses_between_failures_grow_until_something_is_applied(
+    monkeypatch: pytest.MonkeyPatch, failure: bytes | Exception | None
+) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note(seconds: float) -> None:
+        if seconds >= 0.01:  # the test's own are shorter
+            pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr("sunfleet_router.reflector.random.uniform", lambda *_: 1.0)
+    monkeypatch.setattr("sunfleet_router.reflector.asyncio.sleep", note)
+    watches: list[Script] = [[b"\n"] if failure is None else [failure] for _ in range(5)]
+    applied: list[Script] = [[event("ADDED", thing("b", 101)), ApiFailureError("500")]]
+    async with reflecting(FakeSource([[thing("a")]], [*watches[:3], *applied, *watches[3:]])) as kept:
+        await until(lambda: len(pauses) == 6)
+        assert kept.synced
+    assert pauses == pytest.approx([0.01, 0.02, 0.04, 0.01, 0.02, 0.04])
