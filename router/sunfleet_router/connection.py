@@ -164,6 +164,7 @@ class Connection(asyncio.Protocol):
     def _finish(self, sink: Sink) -> None:
         self._sink, self._complete, self._headers = None, False, {}
         self._reused, self._answering = True, False
+        self.resume()  # a slow client of this answer must not hold back the next one
         if self._keep_alive and self.pool is not None:
             self.idle_since = self._loop.time()
             self.pool.release(self)

@@ -60,6 +60,10 @@ class ClientStream:
         if self.blocked:
             feed.pause()
 
+    def detach(self) -> None:
+        """Whatever fed it serves somebody else from now on."""
+        self._feed = None
+
     def push(self, data: bytes) -> None:
         if self._drain is not None:
             self._waiting.append(data)
@@ -82,6 +86,7 @@ class ClientStream:
     def abandon(self) -> None:
         """The client is gone: drop what waits."""
         drain, self._drain = self._drain, None
+        self._feed = None
         self._waiting.clear()
         if drain is not None:
             drain.cancel()
@@ -175,13 +180,18 @@ class Relay:
             self._pass_on(sse.take_progress(events, self.lines))
 
     def on_end(self) -> None:
-        self.over = True
+        self._is_over()
         complete = self.status != 200 or self.last_event == sse.DONE
         self._close(None if complete else ConnectionCutError("the stream ended without its last event"))
 
     def on_lost(self, error: UpstreamError) -> None:
-        self.over = True
+        self._is_over()
         self._close(error)
+
+    def _is_over(self) -> None:
+        self.over = True
+        if self._client is not None:
+            self._client.detach()
 
     def _pass_on(self, events: bytes) -> None:
         error_at = sse.before_error(events)

@@ -138,12 +138,15 @@ class Streaming:
         made.hold.taken = True
         try:
             stream = await self._stream(call, telling)
-            stream.attach(connection)
+            if not relay.over:
+                stream.attach(connection)
             relay.flow_to(stream)
             error = await self._end(call, relay, stream)
         finally:
             if not relay.over:
                 connection.abort()
+            if telling.stream is not None:
+                telling.stream.detach()
         telling.told.add(relay.opening, relay.lines, relay.last_event)
         self._conclude(call, telling, pod, error)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from sunfleet_api.wire import EngineInfo
 from sunfleet_router.admission import Admission, Claim, Seat
-from sunfleet_router.errors import BusyError, NoDecodeEndpointError
+from sunfleet_router.errors import BusyError, NoDecodeEndpointError, PhaseTimeoutError
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.load import Load
 from sunfleet_router.policies.decode import DecodeFacts
@@ -158,3 +159,78 @@ async def test_without_a_pod_that_could_take_it_nobody_waits(admission: Admissio
         with pytest.raises(NoDecodeEndpointError):
             async with admission.reserve(claim(1, tried=tried)):
                 pass
+
+
+async def test_nobody_waits_beyond_the_requests_own_time(admission: Admission) -> None:
+    soon = asyncio.get_running_loop().time() + 0.02
+    async with admission.reserve(claim(1000)):
+        with pytest.raises(PhaseTimeoutError) as late:
+            async with admission.reserve(replace(claim(1), deadline=soon)):
+                pass
+    assert late.value.code == "request_timeout"
+
+
+def resumed(tokens: int, *, tried: tuple[str, ...] = ()) -> Claim:
+    return replace(claim(tokens, tried=tried), resumed=True)
+
+
+async def test_a_resumed_stream_stands_before_those_who_have_not_begun_and_needs_no_place_in_the_line(
+    admission: Admission,
+) -> None:
+    order: list[int] = []
+    first, rest = asyncio.Event(), asyncio.Event()
+    tasks = [asyncio.ensure_future(sit(admission, claim(1000), order, first))]
+    await asyncio.sleep(0)
+    for wish in (claim(700), claim(600), replace(resumed(500), task=claim(1, most=0).task)):
+        tasks.append(asyncio.ensure_future(sit(admission, wish, order, rest)))
+        await asyncio.sleep(0)
+    first.set()
+    await asyncio.sleep(0.01)
+    assert order == [1000, 500]
+    rest.set()
+    await asyncio.gather(*tasks)
+    assert order == [1000, 500, 700, 600]
+
+
+async def test_a_resumed_stream_that_no_pod_can_take_waits_and_holds_nobody_back(
+    admission: Admission, fleet: Fleet
+) -> None:
+    order: list[int] = []
+    stay = asyncio.Event()
+    fleet.replace(Snapshot({}, {POOL: (pod("b", fingerprint="g"),)}))
+    waiting = asyncio.ensure_future(sit(admission, resumed(300), order, stay))
+    await asyncio.sleep(0.01)
+    assert admission.waiting["t"] == 1
+    facts = replace(claim(200).facts, fingerprints=("g",))
+    async with admission.reserve(replace(claim(200), facts=facts)) as seat:
+        assert seat.endpoint.uid == "b"
+        fleet.replace(Snapshot({}, {POOL: (pod("a"), pod("b", fingerprint="g"))}))
+        await asyncio.sleep(0.01)
+        assert order == [300]
+    stay.set()
+    await waiting
+
+
+async def test_the_only_pod_may_be_met_again_once_it_is_no_suspect_any_more(fleet: Fleet) -> None:
+    load = Load(0.3)
+    books = Admission(fleet, load, most_waiting=20)
+    load.suspect("a")
+    waiting = asyncio.ensure_future(sit(books, resumed(10, tried=("a",)), [], asyncio.Event()))
+    await asyncio.sleep(0.1)
+    assert (books.waiting["t"], books.reserved) == (1, {})
+    await asyncio.sleep(0.6)
+    assert (books.waiting["t"], books.reserved) == (0, {"a": 10})
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert not books.reserved
+
+
+async def test_a_stream_avoids_the_pod_that_had_no_room_and_another_ones_failure_counts_more(
+    admission: Admission, fleet: Fleet
+) -> None:
+    fleet.replace(Snapshot({}, {POOL: (pod("a"), pod("b", capacity=500))}))
+    facts = replace(claim(10).facts, avoided=("a",))
+    async with admission.reserve(replace(resumed(10), facts=facts)) as seat:
+        assert seat.endpoint.uid == "b"
+    async with admission.reserve(replace(resumed(10), facts=replace(facts, tried=("b",)))) as seat:
+        assert seat.endpoint.uid == "a"

@@ -141,3 +141,15 @@ async def test_a_client_that_is_slow_holds_back_the_next_engine_too(client: Clie
     client.writable.set()
     await stream.finish()
     assert (another.resumed, client.resumed) == (1, 0)
+
+
+async def test_a_client_that_was_slow_at_the_end_does_not_wake_the_connections_next_answer(client: Client) -> None:
+    relay, stream = opened_relay(), ClientStream(client.send)
+    stream.attach(client)
+    relay.flow_to(stream)
+    client.writable.clear()
+    relay.on_data(b"data: [DONE]\n\n")
+    relay.on_end()
+    client.writable.set()
+    await stream.finish()
+    assert (client.paused, client.resumed, client.ended) == (1, 0, True)

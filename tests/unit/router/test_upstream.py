@@ -8,7 +8,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sunfleet_router.connection import BadFramingError, ConnectFailedError, ConnectionCutError
+from sunfleet_router.connection import (
+    BadFramingError,
+    ConnectFailedError,
+    Connection,
+    ConnectionCutError,
+    UpstreamError,
+)
 from sunfleet_router.snapshot import Endpoint
 from sunfleet_router.upstream import AnswerTooLargeError, Reply, Upstream
 
@@ -160,3 +166,34 @@ async def test_a_cancelled_request_closes_its_connection(upstream: Upstream) -> 
 async def test_nobody_listening_is_told_apart_from_a_cut(upstream: Upstream) -> None:
     with pytest.raises(ConnectFailedError):
         await fetch(upstream, Endpoint("u", "n", "127.0.0.1", 9, "prefill", "f"))
+
+
+class Pausing:
+    """A sink whose client is slow: it pauses the connection with all that it gets."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.get_running_loop().create_future()
+        self.feed: Connection | None = None
+
+    def on_head(self, status: int, headers: dict[bytes, bytes]) -> None: ...
+
+    def on_data(self, data: bytes) -> None:
+        assert self.feed is not None
+        self.feed.pause()
+
+    def on_end(self) -> None:
+        self.ended.set_result(None)
+
+    def on_lost(self, error: UpstreamError) -> None:
+        self.ended.set_exception(error)
+
+
+async def test_a_slow_client_of_one_answer_does_not_hold_back_the_next_on_its_connection(upstream: Upstream) -> None:
+    async with serving(answering(OK, OK)) as endpoint:
+        slow = Pausing()
+        slow.feed = await upstream.start(endpoint, "/x", {}, b"{}", slow)
+        await asyncio.wait_for(slow.ended, 2)
+        assert upstream.idle_connections == 1
+        async with asyncio.timeout(2):
+            assert (await fetch(upstream, endpoint, resend=False)).body == b"ok"
+        assert upstream.open_connections == 1
