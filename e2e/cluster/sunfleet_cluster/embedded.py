@@ -33,7 +33,6 @@ from sunfleet_cluster.settings import ClusterSettings
 from sunfleet_cluster.state import StateFolder, discard, refuse_foreign, sweep, write_atomic
 
 READY_TIMEOUT = 120.0  # seconds a component, the node or DNS gets to become ready on a busy two-core machine
-BECOME_TIMEOUT = 3.0  # seconds from starting a command until its program is found: exec reads it from a cold disk
 YOUNG = 10.0  # seconds; with a kubelet younger than this,
 DOUBT = 3.0  # for so many seconds the readiness of pods may be what an earlier kubelet said
 STOP_GRACE = 5.0  # seconds; an API server with open watches would take a minute to go
@@ -190,12 +189,7 @@ class EmbeddedCluster:
         for component in missing:
             direct = str(self.layout.addresses.subnet)
             processes.start_detached(component, root, logs, network.inside(self.layout), direct)
-        started = time.monotonic()
-
-        def lives(component: Component) -> bool:
-            return time.monotonic() - started < BECOME_TIMEOUT or component.name in processes.find(root)
-
-        health.wait_healthy(wanted, logs, READY_TIMEOUT, lives)
+        health.wait_healthy(wanted, logs, READY_TIMEOUT, lambda component: component.name in processes.find(root))
         return f"started {', '.join(component.name for component in missing)}" if missing else "running already"
 
     def _started_at(self, component: str) -> float:

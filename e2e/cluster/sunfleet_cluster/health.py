@@ -15,8 +15,9 @@ from sunfleet_cluster.processes import Component
 
 _PROBE_TIMEOUT = 2.0  # seconds
 _POLL = 0.15  # seconds between probes while waiting
-# Seconds out of sight that mean death: while a process becomes another program it has no environment to know it by.
-_GONE = 2.0
+# Seconds out of sight that mean death: while a process becomes another program, which may have to be read from a cold
+# disk, it has no environment to know it by.
+_GONE = 3.0
 # Health endpoints serve self-signed certificates; nothing secret passes, and a wrong answer only misinforms the one
 # who asks.
 _UNVERIFIED = ssl._create_unverified_context()  # noqa: S323

@@ -25,7 +25,7 @@ _PACKAGES = {
     "gcc": "gcc",  # a package of the engine's environment is compiled from C
     "python3-dev": "x86_64-linux-gnu-python3-config",
 }
-_SERVICES = {"etcd-server": "etcd.service", "containerd": "containerd.service"}
+_SERVICES = {"containerd": "containerd.service"}
 _SYSTEMD = Path("/run/systemd/system")  # there where systemd runs
 _CNI_PACKAGE = "containernetworking-plugins"
 

@@ -1,6 +1,7 @@
 """What a verb that was killed leaves is finished by the next one; what is not ours stays."""
 
 import shutil
+from collections.abc import Callable
 from functools import partial
 from io import StringIO
 from ipaddress import IPv4Network
@@ -149,7 +150,8 @@ def test_a_folder_called_cluster_that_is_somebody_elses_stays(
     theirs.touch()
     monkeypatch.setattr(preflight, "require", lambda *_: None)
     monkeypatch.setattr(preflight, "embedded", lambda *_: [])
-    run = {"up": cluster(tmp_path).up, "down": partial(cluster(tmp_path).down, purge=True)}[verb]
+    ours = cluster(tmp_path)
+    run: Callable[[Progress], None] = ours.up if verb == "up" else partial(ours.down, purge=True)
     with pytest.raises(ClusterError, match=r"cluster holds what we did not make \(main.tf\): set SUNFLEET_STATE"):
         run(Progress(StringIO()))
     assert [path.name for path in theirs.parent.iterdir()] == ["main.tf"]

@@ -13,7 +13,7 @@ def test_nothing_that_is_installed_starts_now_or_with_the_next_boot(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     said: list[str] = []
-    lacking = iter([["etcd-server", "runc"], []])
+    lacking = iter([["containerd", "runc"], []])
     monkeypatch.setattr(packages, "run", lambda *command, **_: said.append(" ".join(command)))
     monkeypatch.setattr(packages, "missing", lambda: next(lacking))
     monkeypatch.setattr(packages, "_SYSTEMD", tmp_path)
@@ -21,8 +21,8 @@ def test_nothing_that_is_installed_starts_now_or_with_the_next_boot(
     update, install, disable = said
     assert update.startswith("apt-get update")
     assert "SYSTEMD_OFFLINE=1" in install
-    assert install.endswith(" etcd-server runc")
-    assert disable == "systemctl disable --quiet etcd.service"
+    assert install.endswith(" containerd runc")
+    assert disable == "systemctl disable --quiet containerd.service"
 
 
 def test_a_service_that_was_there_before_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,8 +33,8 @@ class Modules:
     """Loads each module once, in float32. Adapters share the decoder's tensors and are off while it decodes."""
 
     def __init__(self, decoder: Path) -> None:
-        self.tokenizer = AutoTokenizer.from_pretrained(decoder)
         self._decoder: Any = _load(decoder)
+        self.tokenizer = AutoTokenizer.from_pretrained(decoder)
         self._full: dict[str, Any] = {}
         self._adapters: list[str] = []
         self.eos = _eos(self._decoder, self.tokenizer)
