@@ -171,6 +171,14 @@ def test_up_resumes_after_a_reboot_with_every_object(running: Scratch) -> None:
     assert running.dns_pod()["metadata"]["uid"] == uid
 
 
+def test_up_after_an_interrupted_down_makes_it_whole(running: Scratch) -> None:
+    """Some of the components are dead then, and others are told to end and still there."""
+    interrupt(running, "down", 2.6)
+    running.up()
+    assert running.status().healthy
+    assert set(running.pids()) == set(COMPONENTS)
+
+
 def test_an_interrupted_down_is_finished_by_the_next(running: Scratch) -> None:
     for delay in (0.8, 2.0):
         interrupt(running, "down", delay)

@@ -65,6 +65,10 @@ class EmbeddedCluster:
         with self._lock(progress):
             self._check_folder()
             self._check_subnet()
+            if self.layout.stopping.exists():
+                with progress.step("ending what an interrupted `down` left running"):
+                    self._stop()
+                    self.layout.stopping.unlink()
             packages.ensure(progress)
             programs.build(programs.EMBEDDED, self.layout.bin, progress)
             with progress.step("certificates, configuration, network"):
@@ -81,6 +85,8 @@ class EmbeddedCluster:
         preflight.require([preflight.root_user()], progress)
         with self._lock(progress):
             self._check_folder()
+            if self.layout.root.exists():
+                write_atomic(self.layout.stopping, "")
             with progress.step("stopping pods and components"):
                 self._stop()
             with progress.step("removing mounts, network and files"):
@@ -88,6 +94,7 @@ class EmbeddedCluster:
                 network.remove(self.layout)
                 runtime.remove_cgroups(self.layout)
                 self._forget(purge=purge, keep_objects=keep_objects)
+                self.layout.stopping.unlink(missing_ok=True)
 
     def status(self) -> Status:
         """Look at the cluster, changing nothing; ClusterError for a user who could not see it."""
@@ -107,7 +114,7 @@ class EmbeddedCluster:
         return exclusive(self._state.root / "cluster.lock", progress)
 
     def _check_folder(self) -> None:
-        ours = (self.layout.subnet_file, self.layout.pki, self.layout.containerd_root.parent)
+        ours = (self.layout.subnet_file, self.layout.pki, self.layout.containerd_root.parent, self.layout.stopping)
         refuse_foreign(self.layout.root, {path.name for path in ours})
 
     def _check_subnet(self) -> None:

@@ -178,6 +178,11 @@ class Layout:
         return self.root / "subnet"
 
     @property
+    def stopping(self) -> Path:
+        """There while a `down` is under way, and after one was killed: what still runs may have been told to end."""
+        return self.root / "stopping"
+
+    @property
     def admin(self) -> Path:
         """Kubeconfig of the administrator."""
         return self.root / "admin.kubeconfig"
