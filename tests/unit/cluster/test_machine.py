@@ -262,13 +262,13 @@ def test_a_refusal_of_the_system_is_told_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse() -> None:
-        raise PermissionError(13, "Permission denied", "/root/.local/state/sunfleet/cluster/pki")
+        raise PermissionError(13, "Permission denied", "/somebody/state/cluster/pki")
 
     monkeypatch.setattr(cluster_verbs, "open_cluster", refuse)
     assert main(["status"]) == 1
     said = capsys.readouterr().err
     assert said == (
-        "error: Permission denied: /root/.local/state/sunfleet/cluster/pki\n"
+        "error: Permission denied: /somebody/state/cluster/pki\n"
         "Run it as the user who made this (root for a cluster), or set SUNFLEET_STATE to a folder of your own.\n"
     )
 
