@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from sunfleet_api import wire
 from support.fakes import patch, uids
 from support.fleet import ROUTER_NAMESPACE
 from support.kubectl import Kubectl, wait_until
@@ -69,15 +71,45 @@ def test_when_every_decode_pod_fails_the_client_gets_an_error_and_no_text(fleet:
         assert reply.text == ""
 
 
-def test_a_decode_pod_killed_under_streams_leaves_no_answer_silently_cut(fleet: ServedFleet, kubectl: Kubectl) -> None:
+def test_a_decode_pod_killed_under_streams_is_seen_by_no_client(fleet: ServedFleet, kubectl: Kubectl) -> None:
     victim = fleet.pods("decode")[0]["metadata"]["name"]
 
     def kill() -> None:
         where = ("--namespace", fleet.namespace)
         kubectl.run("delete", f"pod/{victim}", *where, "--grace-period=0", "--force", "--wait=false")
 
-    whole = check(fleet, under_streams(fleet, kill))
-    assert whole >= 1  # those of the other pod
+    assert check(fleet, under_streams(fleet, kill)) == STREAMS
+    assert resumed_legs(fleet), "no stream met the kill"
+    no_kv_is_held(fleet)
+
+
+def test_an_engine_that_crashes_under_streams_is_seen_by_no_client(fleet: ServedFleet) -> None:
+    def crash() -> None:
+        with contextlib.suppress(OSError):  # the answer dies with the engine
+            fleet.engines("decode")[0].request("POST", "/fake/exit")
+
+    assert check(fleet, under_streams(fleet, crash)) == STREAMS
+    assert resumed_legs(fleet), "no stream met the crash"
+    no_kv_is_held(fleet)
+
+
+def resumed_legs(fleet: ServedFleet) -> int:
+    """Decode legs that went on with a stream that had begun elsewhere."""
+    legs = [request["body"]["kv_transfer_params"] for one in fleet.engines("decode") for request in one.requests()]
+    return sum(wire.KEY_TOLD_TOKENS in leg for leg in legs)
+
+
+def no_kv_is_held(fleet: ServedFleet) -> None:
+    """Neither for readers that will not come nor for streams that have ended."""
+
+    def free() -> bool:
+        try:
+            engines = [*fleet.engines("decode"), *fleet.engines("prefill")]
+            return not any(one.metric("fake:kv_blocks_used") for one in engines)
+        except OSError:  # a pod is on its way back
+            return False
+
+    wait_until("all KV is free", free, 30, 0.5)
 
 
 def test_a_decode_pod_that_is_told_to_go_finishes_its_streams(fleet: ServedFleet, kubectl: Kubectl) -> None:

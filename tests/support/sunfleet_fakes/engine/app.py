@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import time
 import uuid
 from collections.abc import Callable
@@ -132,6 +134,10 @@ class Controls:
     async def requests(self, _: Request) -> Response:
         return JSONResponse(self._engine.dump_records())
 
+    async def exit(self, _: Request) -> Response:
+        """The process is gone before an answer, as after a SIGKILL."""
+        os._exit(128 + signal.SIGKILL)
+
     async def reset(self, _: Request) -> Response:
         self._engine.reset()
         return Response(status_code=204)
@@ -153,6 +159,7 @@ def create_app(engine: Engine, reset: Callable[[Scope], None]) -> Starlette:
         Route("/fake/config", controls.get_config, methods=["GET"]),
         Route("/fake/config", controls.put_config, methods=["PUT", "PATCH"]),
         Route("/fake/requests", controls.requests),
+        Route("/fake/exit", controls.exit, methods=["POST"]),
         Route("/fake/reset", controls.reset, methods=["POST"]),
     ])  # fmt: skip
 
