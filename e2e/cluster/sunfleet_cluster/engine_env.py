@@ -126,10 +126,4 @@ def _check_machine() -> None:
 
 
 def _run(command: Sequence[str], variables: dict[str, str], step: Step) -> None:
-    """Run `command`; the step shows what it said last."""
-
-    def show(line: str) -> bool:
-        step.detail = line.strip() or step.detail
-        return True
-
-    follow(command, show, variables=variables)
+    follow(command, step.heard, variables=variables)

@@ -1,13 +1,12 @@
 """The verbs that put the fleet onto a cluster: the engine's environment, sample models, images, installation."""
 
 import argparse
-import os
 import shutil
-import subprocess
 from pathlib import Path
 
 from sunfleet_cluster.choose import open_cluster
 from sunfleet_cluster.cluster import Cluster
+from sunfleet_cluster.commands import follow
 from sunfleet_cluster.engine_env import EngineEnvironment
 from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.images.builders import Builder, pick_builder
@@ -56,13 +55,11 @@ def _models(arguments: argparse.Namespace, progress: Progress) -> int:
     python = EngineEnvironment(state, ROOT).python
     if not python.exists():
         raise ClusterError("the engine's environment is missing: run `make engine-env`")
-    command = [str(python), "-m", "sunfleet_tuner.samples", "models", "--to", str(state.models)]
-    adapters = ("--adapters", str(ROOT / "manifests" / "samples" / "adapters"))
+    adapters = str(ROOT / "manifests" / "samples" / "adapters")
+    command = [str(python), "-m", "sunfleet_tuner.samples", "models", "--to", str(state.models), "--adapters", adapters]
     path = f"{ROOT / 'crds'}:{ROOT / 'worker_images' / 'tuner'}"
-    with exclusive(state.root / "models.lock", progress), progress.step("sample models"):
-        code = subprocess.run([*command, *adapters], env={**os.environ, "PYTHONPATH": path}, check=False).returncode
-    if code:
-        raise ClusterError(f"the sample models could not be made (exit {code}); what went wrong is said above")
+    with exclusive(state.root / "models.lock", progress), progress.step("sample models") as step:
+        follow(command, step.heard, variables={"PYTHONPATH": path})
     return 0
 
 
@@ -127,6 +124,7 @@ def _base(settings: ImageSettings, builder: Builder, engine: Engine, state: Stat
 def _install(arguments: argparse.Namespace, progress: Progress) -> int:
     del arguments
     state, cluster = StateFolder.from_env(), open_cluster()
+    _require_answer(cluster, state)
     lacking = [ref for name in NEEDED if not cluster.has_image(ref := recorded(state, name))]
     if lacking:
         raise ClusterError(f"the cluster lacks {', '.join(lacking)}: run `make images` (docs/install.md for your own)")
@@ -136,8 +134,19 @@ def _install(arguments: argparse.Namespace, progress: Progress) -> int:
 
 def _uninstall(arguments: argparse.Namespace, progress: Progress) -> int:
     del arguments
+    _require_answer(open_cluster(), StateFolder.from_env())
     _fleet(progress).uninstall()
     return 0
+
+
+def _require_answer(cluster: Cluster, state: StateFolder) -> None:
+    try:
+        Kubectl.of(cluster, state)("get", "--raw=/readyz", "--request-timeout=10s", timeout=30.0)
+    except ClusterError as error:
+        raise ClusterError(
+            f"the {cluster.flavour} cluster does not answer; `make cluster-up` starts it, `make cluster-status` shows "
+            f"what is wrong with it\n{error}"
+        ) from error
 
 
 def _fleet(progress: Progress) -> Fleet:

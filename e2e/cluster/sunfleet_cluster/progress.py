@@ -24,6 +24,11 @@ class Step:
         self.outcome = ""
         self.started = time.monotonic()
 
+    def heard(self, line: str) -> bool:
+        """Show what a program said last; True, so that it counts when the program fails (see `commands.follow`)."""
+        self.detail = line.strip() or self.detail
+        return True
+
     def line(self) -> str:
         """The step so far."""
         detail = f": {self.detail}" if self.detail else ""

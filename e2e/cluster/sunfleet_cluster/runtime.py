@@ -10,6 +10,7 @@ from pathlib import Path
 from sunfleet_cluster import oci
 from sunfleet_cluster.commands import run, succeeds
 from sunfleet_cluster.errors import ClusterError
+from sunfleet_cluster.health import probe
 from sunfleet_cluster.layout import Layout
 from sunfleet_cluster.processes import PROC
 from sunfleet_cluster.state import discard
@@ -20,7 +21,9 @@ _KUBELET_CONTROLLERS = {"cpu", "cpuset", "memory", "hugetlb", "pids"}
 
 
 def ctr(layout: Layout, *arguments: str, timeout: float | None = 120.0) -> str:
-    """Run containerd's client in the namespace that kubelet uses."""
+    """Run containerd's client in the namespace that kubelet uses; ClusterError, too, when the cluster is down."""
+    if problem := probe(f"unix:{layout.containerd_socket}"):
+        raise ClusterError(f"the cluster's containerd {problem}: `make cluster-up` starts it")
     return run("ctr", f"--address={layout.containerd_socket}", "--namespace=k8s.io", *arguments, timeout=timeout)
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import StringIO
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
 
-from sunfleet_cluster import fleet_verbs
+from sunfleet_cluster import fleet_verbs, runtime
 from sunfleet_cluster.__main__ import main
+from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.fleet_verbs import worker_engine
 from sunfleet_cluster.images.builders import Buildah, Builder, Docker
 from sunfleet_cluster.images.records import record_refs
 from sunfleet_cluster.images.settings import Engine, ImageSettings
 from sunfleet_cluster.install.overlay import NEEDED
+from sunfleet_cluster.layout import Addresses, Layout
 from sunfleet_cluster.progress import Progress
 from sunfleet_cluster.state import StateFolder
 
@@ -55,10 +58,31 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeClu
     return lambda cluster: monkeypatch.setattr(fleet_verbs, "open_cluster", lambda: cluster)
 
 
+@pytest.mark.parametrize("verb", ["install", "uninstall"])
+def test_a_cluster_that_is_down_is_told_apart_from_what_it_lacks(
+    verb: str, opened: Callable[[FakeCluster], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened(FakeCluster())
+    assert main([verb]) == 1
+    said = capsys.readouterr().err
+    assert "the embedded cluster does not answer" in said
+    assert "make cluster-up" in said
+
+
+def test_an_image_is_not_asked_of_a_containerd_that_is_down(tmp_path: Path) -> None:
+    layout = Layout(tmp_path, tmp_path / "bin", Addresses(IPv4Network("10.203.0.0/16")))
+    with pytest.raises(ClusterError, match=r"containerd does not answer .*make cluster-up"):
+        runtime.has_image(layout, "localhost/sunfleet/router:1")
+
+
 def test_an_installation_without_its_images_says_which_and_how_to_get_them(
-    opened: Callable[[FakeCluster], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    opened: Callable[[FakeCluster], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A new cluster, after `make cluster-purge`: the records of the old one's images are still there."""
+    monkeypatch.setattr(fleet_verbs, "_require_answer", lambda *_: None)
     record_refs(StateFolder(tmp_path), REFS)
     opened(FakeCluster(held=frozenset(REFS.values()) - {REFS["router"]}))
     assert main(["install"]) == 1

@@ -89,6 +89,7 @@ def test_a_resume_that_does_not_fit_its_tokens_is_refused(told: object, stream: 
         {"suffix": "x"},
         {"prompt_embeds": b"x"},
         {"logprob_token_ids": [1]},
+        {"thinking_token_budget": 0},
         {"prompt": ["one", "two"]},
         {"prompt": [[1], [2]]},
     ],
