@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from sunfleet_cluster import network, processes, programs
 from sunfleet_cluster.commands import succeeds
@@ -60,7 +61,7 @@ def embedded(layout: Layout, state: Path) -> list[Check]:
     """
     checks = [*_machine(layout), *building(programs.EMBEDDED, layout.bin)]
     if not processes.find(layout.root):
-        checks += [_memory(RUN_MEMORY), _disk(state, RUN_DISK), _subnet(layout)]
+        checks += [_file_system(state), _memory(RUN_MEMORY), _disk(state, RUN_DISK), _subnet(layout)]
     return checks
 
 
@@ -70,7 +71,7 @@ def embedded_fleet(layout: Layout, state: StateFolder) -> list[Check]:
     """
     checks = _machine(layout)
     if not processes.find(layout.root):
-        checks += [_memory(FLEET_MEMORY), _subnet(layout)]
+        checks += [_file_system(state.root), _memory(FLEET_MEMORY), _subnet(layout)]
     return [*checks, *fleet(programs.EMBEDDED, state)]
 
 
@@ -117,6 +118,27 @@ def _kernel() -> Check:
     if os.geteuid() == 0 and not succeeds("unshare", "--net", "true"):
         lacking.append("network namespaces (a container needs --privileged)")
     return Check("kernel", f"lacks {'; '.join(lacking)}" if lacking else None)
+
+
+def _file_system(state: Path) -> Check:
+    """Whether images can be unpacked in the folder `state`: not where that lies in an overlay itself, as in most
+    containers, nor on many network file systems.
+    """
+    if os.geteuid() != 0:
+        return Check("file system", None)  # nothing can be mounted to find out; that root is needed is said anyway
+    folder = _existing(state)
+    with TemporaryDirectory(prefix=".sunfleet-", dir=folder) as scratch:
+        for name in ("lower", "upper", "work", "merged"):
+            (Path(scratch) / name).mkdir()
+        mount = "cd $0 && mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged"
+        works = succeeds("unshare", "--mount", "sh", "-c", mount, scratch)
+    lacking = f"overlay file systems cannot lie in {folder}: set SUNFLEET_STATE to a folder on a local disk (a volume)"
+    return Check("file system", None if works else lacking)
+
+
+def _existing(folder: Path) -> Path:
+    """`folder`, or the nearest above it that is there."""
+    return next(parent for parent in (folder, *folder.parents) if parent.exists())
 
 
 def _socket_path(layout: Layout) -> Check:
@@ -166,7 +188,7 @@ def require_disk(folder: Path, needed: int, what: str) -> None:
 
 
 def _disk(state: Path, needed: int) -> Check:
-    folder = next(parent for parent in (state, *state.parents) if parent.exists())
+    folder = _existing(state)
     free = shutil.disk_usage(folder).free
     short = (
         f"{free / GIB:.1f} GiB free at {folder}, {needed / GIB:.0f} needed: "

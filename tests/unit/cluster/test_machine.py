@@ -106,6 +106,19 @@ def test_a_containers_limit_counts_and_cached_files_do_not(
     assert preflight.available_memory("MemTotal: 9 kB\nMemAvailable: 8388608 kB\n", tmp_path) == available
 
 
+@pytest.mark.parametrize("works", [True, False])
+def test_a_folder_where_no_image_can_be_unpacked_is_told_beforehand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    """In most containers the root file system is an overlay, in which no other can lie."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(preflight, "succeeds", lambda *_: works)
+    problem = preflight._file_system(tmp_path / "new").problem
+    assert (problem is None) == works
+    assert works or "SUNFLEET_STATE" in str(problem)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_disk_that_is_too_small_says_for_what(tmp_path: Path) -> None:
     preflight.require_disk(tmp_path / "new", 1, "a file")
     with pytest.raises(ClusterError, match=r"the engine does not fit: .* GiB free at .*SUNFLEET_STATE"):
