@@ -42,6 +42,8 @@ class Result:
     code: int
 
 
+SIGN_OF_LIFE_SECONDS = 30.0  # between lines about a stage that writes to a log
+
 # Minutes that each tier may take on a new machine with two cores; together below 70.
 BUDGET_MINUTES = {
     "set-up": 25,
@@ -84,14 +86,13 @@ VERBS = {
 
 
 def run_stage(stage: Stage, *, quiet: bool) -> Result:
-    """Runs one make target; a quiet one writes to a log and shows its end only when it fails."""
+    """Runs one make target; a quiet one writes to a log and shows its last line now and then, its end when it fails."""
     log = STATE / "times" / f"{stage.target}.log"
     say(f"==> {stage.target}" + (f" (log: {log})" if quiet else ""))
     start = time.monotonic()
     command = ["make", "--no-print-directory", stage.target]
     if quiet:
-        with log.open("wb") as out:
-            code = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, check=False).returncode
+        code = run_quietly(command, stage.target, log)
         if code:
             say(tail(log))
     else:
@@ -99,6 +100,17 @@ def run_stage(stage: Stage, *, quiet: bool) -> Result:
     seconds = time.monotonic() - start
     say(f"<== {stage.target}: {'ok' if code == 0 else f'FAILED (exit {code})'} in {seconds:.0f} s")
     return Result(stage.target, stage.tier, seconds, code)
+
+
+def run_quietly(command: list[str], name: str, log: Path) -> int:
+    """Exit code of a command whose output goes to ``log``."""
+    start = time.monotonic()
+    with log.open("wb") as out, subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT) as process:
+        while True:
+            try:
+                return process.wait(SIGN_OF_LIFE_SECONDS)
+            except subprocess.TimeoutExpired:
+                say(f"    {name}, {(time.monotonic() - start) / 60:.1f} min: {tail(log, 1).strip()}")
 
 
 def run_all(stages: tuple[Stage, ...]) -> list[Result]:

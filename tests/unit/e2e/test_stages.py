@@ -77,6 +77,15 @@ def test_an_interrupted_run_says_so_and_keeps_the_times_of_the_last(
     assert (state / "times" / "demo.json").read_text() == kept
 
 
+def test_a_stage_that_writes_to_a_log_shows_that_it_lives(
+    monkeypatch: pytest.MonkeyPatch, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stages, "SIGN_OF_LIFE_SECONDS", 0.2)
+    command = ["sh", "-c", "echo begun; echo 812 packages compiled; sleep 0.5; exit 3"]
+    assert stages.run_quietly(command, "programs", state / "log") == 3
+    assert "    programs, 0.0 min: 812 packages compiled\n" in capsys.readouterr().out
+
+
 def test_wrong_usage_names_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
     assert stages.main([]) == 2
     assert "setup|demo|test" in capsys.readouterr().out
