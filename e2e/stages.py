@@ -165,7 +165,7 @@ def keep_times(verb: str, wall: float, results: list[Result]) -> None:
         "wall_seconds": round(wall, 1),
         "stages": [asdict(r) for r in results],
     }
-    unfinished = STATE / "times" / f".{verb}.json"
+    unfinished = STATE / "times" / f"{verb}.json.new"
     unfinished.write_text(json.dumps(record, indent=2) + "\n")
     unfinished.replace(STATE / "times" / f"{verb}.json")
 
