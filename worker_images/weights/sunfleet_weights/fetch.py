@@ -2,8 +2,8 @@
 
 Files arrive in a folder of their own inside the target (which is often a mount point and cannot be renamed), are
 checked there one by one, and move into place when all are good; the marker is written last. A run that is killed leaves
-the good files for the next one. Only what an earlier run wrote is ever replaced or removed: a folder with other files is
-refused.
+the good files for the next one. Only what an earlier run wrote is ever replaced or removed: a folder that holds other
+files is refused.
 """
 
 from __future__ import annotations
