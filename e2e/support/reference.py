@@ -35,11 +35,14 @@ class Expected(BaseModel):
 
 
 class Reference:
-    """Answers one question at a time; safe to share between threads. The process starts on first use."""
+    """Answers one question at a time; safe to share between threads. The process starts on first use.
 
-    def __init__(self, state: StateFolder, decoder: str = "base") -> None:
+    ``decoder``: a folder of weights, by default those of the sample base.
+    """
+
+    def __init__(self, state: StateFolder, decoder: Path | None = None) -> None:
         self._state = state
-        self._decoder = state.models / decoder
+        self._decoder = decoder or state.models / "base"
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
 

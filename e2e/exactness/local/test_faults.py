@@ -18,7 +18,7 @@ from support.client import Answer
 from support.engines import BLOCK, Engine, get_text
 from support.local_fleet import LocalFleet
 from support.metrics import samples
-from support.trial import Trial, kind
+from support.trial import Trial
 
 pytestmark = pytest.mark.long
 
@@ -55,7 +55,7 @@ class Streams:
         for index, answer in enumerate(answers):
             sampling = {"max_tokens": OUTPUT, "ignore_eos": True}
             self._trial.compare(line, self.task(index), self.prompts[index], answer, **sampling)
-        self._trial.judge.note(line, prefill=kind(TASKS[0]), resumes=self._trial.fleet.resumes() - self._resumed)
+        self._trial.note(line, TASKS[0], resumes=self.resumed)
         return answers
 
     @property

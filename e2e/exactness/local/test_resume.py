@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.engines import BLOCK
-from support.trial import Trial, kind
+from support.trial import Trial
 
 LINE = "5 cut streams"
 TURNS = "5 cut chat turns"
@@ -24,7 +24,7 @@ def cut_and_resumed(
     assert trial.fleet.lines.plan.done - broken == len(cuts)
     told = sum(cut > 0 for cut in cuts)  # nothing was told yet: a new try, not a resume
     assert trial.fleet.resumes() - resumed == told
-    trial.judge.note(line, prefill=kind(task), resumes=told)
+    trial.note(line, task, resumes=told)
     return answer
 
 

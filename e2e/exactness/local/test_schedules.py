@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from support.client import Answer
 from support.engines import BLOCK
-from support.trial import Trial, kind
+from support.trial import Trial
 
 pytestmark = pytest.mark.long
 
@@ -73,7 +73,7 @@ def test_every_answer_of_a_random_schedule_is_exact(trial: Trial, schedule: list
     for question, answer in zip(schedule, answers, strict=True):
         sampling = {"max_tokens": question.output, "ignore_eos": True}
         trial.compare(LINE, question.task, question.token_ids, answer, **sampling)
-    trial.judge.note(LINE, prefill=kind(schedule[0].task), resumes=trial.fleet.resumes() - resumed)
+    trial.note(LINE, schedule[0].task, resumes=trial.fleet.resumes() - resumed)
     assert trial.fleet.prompt_tokens().local_compute == 0
 
 
