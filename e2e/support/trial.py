@@ -48,9 +48,8 @@ class Trial:
 
     def compare(self, line: str, task: str, prompt: Sequence[Any], answer: Answer, **sampling: Any) -> None:
         """With what the reference says."""
-        self.judge.check(
-            line, answer, self.fleet.expected(task, prompt, **sampling), prefill=kind(task), decoder=self.decoder
-        )
+        expected = self.fleet.expected(task, prompt, **sampling)
+        self.judge.check(line, answer, expected, prefill=kind(task), decoder=self.decoder)
 
     def note(self, line: str, task: str, *, resumes: int = 0, preempted: int = 0) -> None:
         """Add to the row of ``line`` what happened to its requests on the way."""

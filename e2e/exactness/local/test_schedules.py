@@ -21,7 +21,7 @@ from support.trial import Trial
 pytestmark = pytest.mark.long
 
 LINE = "3 5 random schedules"
-SCHEDULES = 120
+SCHEDULES = 350
 AT_ONCE = 8
 
 
