@@ -14,7 +14,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 CLUSTER := PYTHONPATH=e2e/cluster:crds $(PY) -m sunfleet_cluster
 ENGINE_PY := PYTHONPATH=crds:worker_images/tuner $(SUNFLEET_STATE)/engine/bin/python
-TYPED := crds operator router worker_images/vllm worker_images/weights worker_images/tuner e2e tests
+TYPED := crds operator router worker_images/vllm worker_images/weights worker_images/tuner e2e bench tests
 PYTEST := $(PY) -m pytest -q
 
 ##@ Main
@@ -124,13 +124,16 @@ demo-run: venv ## The demo itself, on an installed fleet
 	PYTHONPATH=e2e/demo:e2e/cluster:e2e:crds $(PY) -m sunfleet_demo
 
 ##@ Other
-.PHONY: format generate bench-times help
+.PHONY: format generate bench-handover bench-times help
 format: venv ## Rewrite to the project's format
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
 generate: venv ## Regenerate crds/*.yaml from the models
 	PYTHONPATH=crds $(PY) -m sunfleet_api.generate
+
+bench-handover: ## SUN's two legs against vLLM's ordinary prefill/decode flow, on engines of this machine
+	PYTHONPATH=bench:crds:e2e:e2e/cluster $(PY) -m handover
 
 bench-times: ## Keep the times of the last demo and test runs in bench/results/
 	$(PYTHON) bench/times.py
