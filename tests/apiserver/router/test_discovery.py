@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self._closed = asyncio.Event()
         self.connections = 0
 
     async def start(self) -> int:
@@ -64,8 +66,14 @@ class Proxy:
 
     def close(self) -> None:
         self._server.close()
+        self._closed.set()
         self.heal()
         self.cut()
+
+    @property
+    def open(self) -> int:
+        """Connections that are there now."""
+        return len(self._writers) // 2
 
     def silence(self) -> None:
         self._flowing.clear()
@@ -79,7 +87,10 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        await self._flowing.wait()
+        if not self._flowing.is_set():  # nobody will ever hear of a connection that was made into the silence
+            await self._closed.wait()
+            writer.close()
+            return
         there_reader, there = await asyncio.open_connection(*self._target)
         self._writers |= {writer, there}
         await asyncio.gather(self._pump(reader, there), self._pump(there_reader, writer), return_exceptions=True)
@@ -135,14 +146,20 @@ async def engines() -> AsyncIterator[None]:
 
 @pytest.fixture
 async def watched(identity: Path, namespace: str, engines: None, tmp_path: Path) -> AsyncIterator[Watched]:
+    async with watching(identity, namespace, tmp_path, watch_silence=2.0) as running:
+        yield running
+
+
+@asynccontextmanager
+async def watching(identity: Path, namespace: str, folder: Path, *, watch_silence: float) -> AsyncIterator[Watched]:
     config = json.loads(identity.read_text())  # noqa: ASYNC240 a small file
     host, port = config["clusters"][0]["cluster"]["server"].removeprefix("https://").split(":")
     proxy = Proxy(host, int(port))
     config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{await proxy.start()}"
-    path = tmp_path / "kubeconfig"
+    path = folder / "kubeconfig"
     path.write_text(json.dumps(config))
     settings = RouterSettings(
-        kubeconfig=path, namespaces=(namespace,), watch_timeout=3, watch_silence=2.0, info_interval=0.1
+        kubeconfig=path, namespaces=(namespace,), watch_timeout=3, watch_silence=watch_silence, info_interval=0.1
     )
     fleet, upstream = Fleet(), Upstream(connect_timeout=1, idle_timeout=3)
     discovery = asyncio.ensure_future(KubernetesDiscovery(settings, fleet, upstream).run())
@@ -174,17 +191,16 @@ def set_ready(api: Api, namespace: str, name: str, address: str, *, ready: bool 
 
 def make_fleet(api: Api, namespace: str) -> None:
     """A decoder with a pod, a task with a pod and traffic."""
-    api.create(
-        collection("SharedDecoder", namespace),
-        {
-            "apiVersion": names.API_VERSION, "kind": "SharedDecoder", "metadata": {"name": "base"},
-            "spec": {"model": {"uri": "hf://a/base"}},
-        },
-    )  # fmt: skip
+    make_decoder(api, namespace)
     make_model(api, namespace, "maths")
     set_traffic(api, namespace, "maths")
     make_pod(api, namespace, "p", PREFILL, {names.LABEL_ROLE: "prefill", names.LABEL_MODEL: "maths"})
     make_pod(api, namespace, "d", DECODE, {names.LABEL_ROLE: "decode", names.LABEL_DECODER: "base"})
+
+
+def make_decoder(api: Api, namespace: str) -> None:
+    document = {"apiVersion": names.API_VERSION, "kind": "SharedDecoder", "metadata": {"name": "base"}}
+    api.create(collection("SharedDecoder", namespace), {**document, "spec": {"model": {"uri": "hf://a/base"}}})
 
 
 def make_model(api: Api, namespace: str, name: str) -> None:
@@ -270,3 +286,19 @@ async def test_a_watch_that_falls_silent_is_replaced(api: Api, namespace: str, w
     watched.proxy.heal()
     await watched.until(lambda fleet: not fleet.pool(f"{namespace}/base"))
     assert watched.proxy.connections > before
+
+
+async def test_watches_that_are_replaced_all_the_time_lose_no_event_and_leave_no_connection(
+    api: Api, namespace: str, identity: Path, tmp_path: Path
+) -> None:
+    pool = f"{namespace}/base"
+    async with watching(identity, namespace, tmp_path, watch_silence=0.15) as watched:
+        await watched.until(lambda fleet: not fleet.pools)
+        for _ in range(8):  # at other moments of a watch's life each time
+            make_decoder(api, namespace)
+            await watched.until(lambda fleet: pool in fleet.pools)
+            await asyncio.sleep(0.37)
+            api.request("DELETE", f"{collection('SharedDecoder', namespace)}/base")
+            await watched.until(lambda fleet: pool not in fleet.pools)
+        assert watched.proxy.connections > 20
+        assert watched.proxy.open <= 6, "one for each kind, and those that are just being closed"
