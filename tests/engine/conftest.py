@@ -31,6 +31,20 @@ merge(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), torch.float32)
 # The first test of a session waits for three engines, and a busy machine makes all of them slow.
 TIMEOUT_SECONDS = 900
 
+# What a fleet starts its pods with whose clients call tools or read reasoning. The reasoning parser is one that needs
+# no special tokens, which the sample model does not have.
+PARSERS = {
+    "enable-auto-tool-choice": "",
+    "tool-call-parser": "hermes",
+    "reasoning-parser": "granite",
+    "structured-outputs-config": '{"enable_in_reasoning": true}',
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name this suite's marker."""
+    config.addinivalue_line("markers", "brief: part of the engine suite's three-minute subset")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give this suite's tests its own timeout."""
@@ -82,13 +96,28 @@ def engines(
     root, base = tmp_path_factory.mktemp("engines"), state.models / "base"
     started = {
         "lora": Engine("lora", "prefill", base, root / "lora", engine_python, state.models / "adapters/arith"),
-        "full": Engine("full", "prefill", full_weights, root / "full", engine_python),
+        "full": Engine("full", "prefill", full_weights, root / "full", engine_python, extra_args=PARSERS),
         "decode": Engine("decode", "decode", base, root / "decode", engine_python),
     }
     running = Engines()
     try:
         running.start(*started.values())
         yield started
+    finally:
+        running.close()
+
+
+@pytest.fixture(scope="session")
+def other_decode(
+    engines: dict[str, Engine], state: StateFolder, engine_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Engine]:
+    """A second decode pod, which parses tool calls and reasoning. After the first three: four at once are slow."""
+    folder = tmp_path_factory.mktemp("other")
+    engine = Engine("other", "decode", state.models / "base", folder, engine_python, extra_args=PARSERS)
+    running = Engines()
+    try:
+        running.start(engine)
+        yield engine
     finally:
         running.close()
 

@@ -83,8 +83,8 @@ class Pair:
     decode: Engine
     salt: str
 
-    def first_leg(self, path: str, body: Json) -> Answer:
-        """The client's ``body`` as the prefill leg."""
+    def first_leg(self, path: str, body: Json, *, resumed: bool = False) -> Answer:
+        """The client's ``body`` as the prefill leg; ``resumed`` when its token will be dropped."""
         leg = {key: value for key, value in body.items() if key not in {"stream", "stream_options"}}
         leg |= {
             "model": wire.ENGINE_MODEL,
@@ -92,7 +92,8 @@ class Pair:
             "return_token_ids": True,
             "cache_salt": self.salt,
             # The router answers requests for one token from this leg; here the decode pod shall answer them too.
-            "kv_transfer_params": wire.prefill_params(body.get("max_tokens")) | {"do_remote_decode": True},
+            "kv_transfer_params": wire.prefill_params(body.get("max_tokens"), resumed=resumed)
+            | {"do_remote_decode": True},
         }
         return post(self.prefill, path, leg)
 
@@ -127,13 +128,13 @@ def chat(messages: list[dict[str, str]], max_tokens: int, **sampling: Any) -> Js
 
 
 def post(engine: Engine, path: str, body: Mapping[str, Any] | bytes) -> Answer:
-    with _posted(engine, path, body) as response:
+    with posted(engine, path, body) as response:
         raw = response.read()
         return Answer(response.status, json.loads(raw) if raw else {})
 
 
 def post_stream(engine: Engine, path: str, body: Mapping[str, Any]) -> Stream:
-    with _posted(engine, path, body) as response:
+    with posted(engine, path, body) as response:
         if "event-stream" not in response.headers.get("content-type", ""):
             return Stream(response.status, [json.loads(response.read())], done=False)
         data = [line[6:].strip() for line in response if line.startswith(b"data: ")]
@@ -141,9 +142,14 @@ def post_stream(engine: Engine, path: str, body: Mapping[str, Any]) -> Stream:
         return Stream(response.status, [json.loads(item) for item in data if item != b"[DONE]"], done)
 
 
+def release(engine: Engine, prefilled: Answer) -> int:
+    """Give back the KV that a prefill pod holds for a hand-over; the status."""
+    return post(engine, wire.RELEASE_PATH, {"kv_transfer_params": prefilled.body["kv_transfer_params"]}).status
+
+
 def leave_after(engine: Engine, path: str, body: Mapping[str, Any], events: int) -> None:
     """Start a stream and close the connection after so many events."""
-    with _posted(engine, path, body) as response:
+    with posted(engine, path, body) as response:
         for line in response:
             events -= line.startswith(b"data: ")
             if events <= 0:
@@ -151,11 +157,14 @@ def leave_after(engine: Engine, path: str, body: Mapping[str, Any], events: int)
 
 
 @contextmanager
-def _posted(engine: Engine, path: str, body: Mapping[str, Any] | bytes) -> Iterator[http.client.HTTPResponse]:
+def posted(
+    engine: Engine, path: str, body: Mapping[str, Any] | bytes, headers: Mapping[str, str] | None = None
+) -> Iterator[http.client.HTTPResponse]:
+    """Send a request and close the connection on leaving, whatever has been read by then."""
     connection = http.client.HTTPConnection("127.0.0.1", engine.port, timeout=TIMEOUT_SECONDS)
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     try:
-        connection.request("POST", path, raw, {"content-type": "application/json"})
+        connection.request("POST", path, raw, {"content-type": "application/json", **(headers or {})})
         yield connection.getresponse()
     finally:
         connection.close()

@@ -5,17 +5,23 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from tests.engine.conftest import Task
-from tests.engine.legs import Answer, Pair, Stream, completion, metric, post, post_stream
-from tests.engine.test_ends import within
-from tests.engine.test_exact import assert_exact, expected, tokens
+from tests.engine.legs import Pair, Stream, completion, metric, post, post_stream
+from tests.engine.streaming import Streaming
+from tests.engine.test_ends import all_kv_free, within
+from tests.engine.test_exact import expected, tokens
+from tests.engine.test_resume import question
 
 from sunfleet_cluster.state import StateFolder
 from support.engines import Engine, Engines, get_status
+from support.exact import compare
 from support.reference import Reference
+
+PATH = "/v1/completions"
 
 
 @pytest.fixture(scope="module")
@@ -36,51 +42,37 @@ def small_decode(
         running.close()
 
 
-def test_a_preempted_request_ends_with_its_reason_and_can_be_resumed(
-    lora_task: Task, small_decode: Engine, reference: Reference, rng: random.Random
+MOST_LEGS = 200  # a livelock would need more
+
+
+@pytest.mark.parametrize("logprobs", [None, 1])
+def test_requests_that_are_preempted_again_and_again_are_exact_and_get_done(
+    lora_task: Task, small_decode: Engine, reference: Reference, rng: random.Random, logprobs: int | None
 ) -> None:
+    """Two of six fit. The engine takes the room from who came last, so the oldest always gets to its end."""
     pair = Pair(lora_task.pair.prefill, small_decode, "c" * 32)
-    prompts = [tokens(rng, 60 + i) for i in range(6)]
-    streams: dict[int, Stream] = {}
+    prompts = [question(rng, 60 + i) for i in range(6)]
+    streams = [Streaming(pair, PATH, completion(p, 70, ignore_eos=True, logprobs=logprobs)) for p in prompts]
+    reasons: list[object] = []
 
-    def ask(index: int) -> None:
-        body = completion(prompts[index], 70, ignore_eos=True, stream=True, logprobs=0, return_tokens_as_token_ids=True)
-        streams[index] = post_stream(
-            small_decode, "/v1/completions", pair.second_leg(body, pair.first_leg("/v1/completions", body))
-        )
+    def run(streaming: Streaming) -> None:
+        while not streaming.done and len(reasons) < MOST_LEGS:
+            streaming.leg()
+            reasons.extend([streaming.error["code"]] if streaming.error else [])
 
-    threads = [threading.Thread(target=ask, args=(index,)) for index in range(len(prompts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    preempted = [index for index, stream in streams.items() if not stream.done]
-    assert preempted, "the pool was large enough; the test shows nothing"
-    for index, prompt in enumerate(prompts):
-        wanted, stream = expected(reference, lora_task, prompt, 70), streams[index]
-        sent = _token_ids(stream)
-        assert sent == wanted.token_ids[: len(sent)], "what was sent before the end is exact"
-        if index in preempted:
-            assert (stream.status, _code(stream)) in {(200, "sun_preempted"), (503, "sun_preempted")}
-            assert_exact(_resume(pair, prompt, sent), wanted, f"resumed after {len(sent)} tokens")
-    assert metric(small_decode, "vllm:prompt_tokens_by_source_total", source="local_compute") == 0
-
-
-def _token_ids(stream: Stream) -> list[int]:
-    names = [n for e in stream.events for c in e.get("choices", ()) if c["logprobs"] for n in c["logprobs"]["tokens"]]
-    return [int(name.removeprefix("token_id:")) for name in names]
-
-
-def _code(stream: Stream) -> str:
-    code: str = stream.events[-1]["error"]["code"]
-    return code
-
-
-def _resume(pair: Pair, prompt: list[int], sent: list[int]) -> Answer:
-    body = completion(prompt, 70, ignore_eos=True)
-    prefilled = pair.first_leg("/v1/completions", body)
-    prefilled.choice["token_ids"] = sent or prefilled.token_ids
-    return post(pair.decode, "/v1/completions", pair.second_leg(body, prefilled))
+    with ThreadPoolExecutor(len(streams)) as pool:
+        list(pool.map(run, streams))
+    assert set(reasons) == {"sun_preempted"}, "the pool was large enough, or something else went wrong"
+    for prompt, streaming in zip(prompts, streams, strict=True):
+        wanted = expected(reference, lora_task, prompt, 70)
+        verdict = compare(streaming.told, wanted)
+        assert streaming.done
+        assert verdict.exact, f"after {streaming.legs} legs: {verdict.explanation}"
+        assert streaming.stream.text == wanted.text
+    print(f"{len(reasons)} preemptions, legs: {[streaming.legs for streaming in streams]}")
+    assert metric(small_decode, "sunfleet_decode_computed_prompt_tokens_total") == 0
+    assert metric(small_decode, "sunfleet_worker_ended_requests_total", code="sun_preempted") > 0
+    assert within(10, lambda: all_kv_free(pair.prefill, small_decode))
 
 
 def test_sigterm_lets_streams_finish_and_refuses_new_ones(

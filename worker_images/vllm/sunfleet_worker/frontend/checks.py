@@ -76,7 +76,7 @@ def check_prefill_request(request: Any) -> None:
 
 
 def _check_shape(request: Any) -> None:
-    """Parameters whose answer needs several sequences or the prompt's own logits on one pod."""
+    """Parameters that need several sequences, the prompt's own logits, or a sampler that has seen every step."""
     for name, unsupported in (
         ("n", (request.n or 1) > 1),
         ("use_beam_search", bool(request.use_beam_search)),
@@ -86,6 +86,7 @@ def _check_shape(request: Any) -> None:
         ("suffix", bool(getattr(request, "suffix", None))),
         ("prompt_embeds", getattr(request, "prompt_embeds", None) is not None),
         ("logprob_token_ids", bool(getattr(request, "logprob_token_ids", None))),
+        ("thinking_token_budget", getattr(request, "thinking_token_budget", None) is not None),
         ("prompt", _several_prompts(getattr(request, "prompt", None))),
     ):
         if unsupported:

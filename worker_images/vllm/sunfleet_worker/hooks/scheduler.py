@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from vllm.logger import init_logger
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -23,6 +24,8 @@ from sunfleet_worker.hooks.guard import install_guard
 from sunfleet_worker.hooks.isolate import isolate_generated_blocks
 from sunfleet_worker.hooks.seed import finished_by_seed, logprobs_to_wire, plant_seed, seed_output
 from sunfleet_worker.lease import DEADLINE_SECONDS
+
+logger = init_logger(f"vllm.{__name__}")  # the engine configures the loggers below this name
 
 Outputs = dict[int, EngineCoreOutputs]
 
@@ -150,6 +153,8 @@ class SunSchedulerMixin(Scheduler):
         for awaited in self._unreported.values():
             if awaited.deadline > now:
                 break
+            request_id = awaited.request.request_id
+            logger.error("The KV of request %s has not come within %d s; giving it up.", request_id, DEADLINE_SECONDS)
             self._end(awaited.request, errors.KV_LOAD_FAILED)
 
     def _report_arrivals(self, outputs: Outputs) -> None:
