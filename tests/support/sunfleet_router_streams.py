@@ -40,7 +40,7 @@ async def reading(router: Router, kind: str, request_id: str, **fields: Any) -> 
     async with router.http.post(router.url + PATHS[kind], json=body, headers={"x-request-id": request_id}) as answer:
         assert answer.status == 200, await answer.text()
         async for line in answer.content:
-            if line != b"\n":
+            if line.strip():
                 assert line.startswith(b"data: "), line
                 data = line.removeprefix(b"data: ").strip()
                 yield "[DONE]" if data == b"[DONE]" else json.loads(data)

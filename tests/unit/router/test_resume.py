@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -125,6 +126,37 @@ async def test_a_resume_that_fails_is_tried_again(router: Router, engines: Engin
     events = await events_of(router, "completion", aimed_at(engines, engines.decode))
     assert (text_of(events), events[-1]) == (right_text(), "[DONE]")
     assert [count(router, "resumes", TASK, reason) for reason in ("cut", "failed")] == [1, 1]
+
+
+@pytest.mark.parametrize("kind", ["chat", "completion"])
+@pytest.mark.parametrize("framing", ["split", "merged", "crlf"])
+async def test_however_events_are_cut_into_writes_a_break_loses_none(
+    router: Router, engines: Engines, kind: str, framing: str
+) -> None:
+    engines.decode_too.configure(framing=framing)
+    fault = {"die_after_tokens": BLOCK + 1, "die": "truncate", "framing": framing}
+    broken, whole = await broken_and_whole(router, engines, kind, fault, **LOGPROBS[kind])
+    assert broken == whole
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_any_series_of_breaks_is_survived(router: Router, engines: Engines, seed: int) -> None:
+    draw = random.Random(seed)  # noqa: S311 a test
+    kind, length = draw.choice(["chat", "completion"]), draw.randint(2, 40)
+    fields = {**LONG, **(LOGPROBS[kind] if draw.random() < 0.5 else {}), "max_tokens": draw.randint(2, 40)}
+    engines.configure_prefills(answer_tokens=length)
+    engines.configure_decoders(answer_tokens=length)
+    whole = await events_of(router, kind, f"seed-{seed}", **fields)
+    for engine in (engines.decode, engines.decode_too):
+        faults = (
+            {"fail_after_tokens": draw.randint(1, 9)},
+            {"die_after_tokens": draw.randint(1, 9), "die": "truncate"},
+        )
+        engine.configure(fail_code="sun_preempted", framing=draw.choice(["clean", "split"]), **draw.choice(faults))
+    broken = await events_of(router, kind, f"seed-{seed}", **fields)
+    for events in (whole, broken):
+        events[-2]["usage"].pop("prompt_tokens_details")
+    assert without_times(broken) == without_times(whole)
 
 
 @pytest.mark.parametrize("usage", [True, False])
