@@ -2,7 +2,8 @@
 
 Prefill leg: the client's request with ``max_tokens=1``, not streamed, ``return_token_ids``, the task's ``cache_salt``
 and :func:`prefill_params`. Its answer holds ``prompt_token_ids``, ``choices[0].token_ids`` (the first token) and the
-``kv_transfer_params`` that :func:`missing_fields` checks. Decode leg: the client's request, the same salt and
+``kv_transfer_params`` that :func:`missing_fields` checks; none if the first token ends the answer (its finish reason is
+not ``length``), for then there is nothing to decode. Decode leg: the client's request, the same salt and
 :func:`decode_params`. An engine pod answers to :data:`ENGINE_MODEL` whatever its role; the decoder writes the name in
 ``sun_response_model`` into its answers, so that the router can pass bytes on unread.
 
@@ -15,7 +16,7 @@ token, and sends a decode leg with all told tokens as output and :func:`resume_p
 silently and tells only what comes after, which is usage and ``[DONE]`` when they were the whole answer.
 
 Release: ``POST`` :data:`RELEASE_PATH` on a prefill pod with ``{"kv_transfer_params": ...}`` of its answer frees KV that
-no decoder will read. Safe to repeat, and after a decoder has read it.
+no decoder will read. Safe to repeat, and after a decoder has read it. A released hand-over must not be sent to one.
 """
 
 from __future__ import annotations

@@ -41,6 +41,11 @@ class Answer:
         return text
 
     @property
+    def ended(self) -> bool:
+        """Whether a prefill leg's token is the whole answer, so that it hands nothing over."""
+        return self.choice["finish_reason"] != "length" and not self.body["kv_transfer_params"]
+
+    @property
     def error(self) -> Json:
         error: Json = self.body["error"]
         return error
@@ -106,13 +111,19 @@ class Pair:
         return {**body, **ids, "model": wire.ENGINE_MODEL, "cache_salt": self.salt, "kv_transfer_params": kept}
 
     def ask(self, path: str, body: Json) -> Answer:
-        """Both legs, not streamed."""
-        return post(self.decode, path, self.second_leg(body, self.first_leg(path, body)))
+        """Both legs, not streamed; the first one's answer if nothing is left to decode."""
+        prefilled = self.first_leg(path, body)
+        if prefilled.ended:
+            return prefilled
+        return post(self.decode, path, self.second_leg(body, prefilled))
 
     def stream(self, path: str, body: Json) -> Stream:
-        """Both legs, the second one streamed."""
+        """Both legs, the second one streamed; the first one's answer as one event if nothing is left to decode."""
         streamed = {**body, "stream": True}
-        return post_stream(self.decode, path, self.second_leg(streamed, self.first_leg(path, streamed)))
+        prefilled = self.first_leg(path, streamed)
+        if prefilled.ended:
+            return Stream(200, [prefilled.body], done=True)
+        return post_stream(self.decode, path, self.second_leg(streamed, prefilled))
 
     def complete(self, prompt: list[int], max_tokens: int, **sampling: Any) -> Answer:
         """A greedy completion of token ids."""

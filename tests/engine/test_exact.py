@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.engine.conftest import Task
-from tests.engine.legs import Answer, metric, post
+from tests.engine.legs import Answer, completion, metric, post
 
 from support.engines import BLOCK, STEP_TOKENS, Engine
 from support.exact import compare
@@ -100,7 +100,9 @@ def test_shortest_answers(task: Task, reference: Reference, rng: random.Random, 
 def test_a_first_token_that_stops_the_answer_needs_no_decoding(task: Task, rng: random.Random) -> None:
     prompt = tokens(rng, BLOCK + 3)
     first = task.pair.complete(prompt, 1, ignore_eos=True).token_ids
-    answer = task.pair.complete(prompt, 8, ignore_eos=True, stop_token_ids=first)
+    body = completion(prompt, 8, ignore_eos=True, stop_token_ids=first)
+    answer = task.pair.first_leg("/v1/completions", body)
+    assert answer.ended, "and hands nothing over"
     assert answer.token_ids == first
     assert (answer.choice["finish_reason"], answer.choice["stop_reason"]) == ("stop", first[0])
 

@@ -46,10 +46,10 @@ MOST_LEGS = 200  # a livelock would need more
 
 
 @pytest.mark.parametrize("logprobs", [None, 1])
-def test_requests_that_are_preempted_again_and_again_are_exact_and_get_done(
+def test_a_preempted_request_ends_with_its_reason_and_can_be_resumed(
     lora_task: Task, small_decode: Engine, reference: Reference, rng: random.Random, logprobs: int | None
 ) -> None:
-    """Two of six fit. The engine takes the room from who came last, so the oldest always gets to its end."""
+    """Two of six fit, so they are resumed again and again. Who came last is preempted: the oldest gets to its end."""
     pair = Pair(lora_task.pair.prefill, small_decode, "c" * 32)
     prompts = [question(rng, 60 + i) for i in range(6)]
     streams = [Streaming(pair, PATH, completion(p, 70, ignore_eos=True, logprobs=logprobs)) for p in prompts]
