@@ -136,7 +136,7 @@ class Relay:
         self._early: list[bytes] = []
         self._begun = b""
         self._last = b""
-        self.lines: list[bytes] = []
+        self.lines = bytearray()
         self.opening = b""
         self.over = False
         self.status = 0

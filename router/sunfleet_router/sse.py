@@ -27,13 +27,16 @@ def split(data: bytes) -> tuple[bytes, bytes]:
     return data[:end], data[end:]
 
 
-def take_progress(events: bytes, lines: list[bytes]) -> bytes:
-    """Whole events without their progress lines, which are appended to ``lines``."""
+def take_progress(events: bytes, lines: bytearray) -> bytes:
+    """Whole events without their progress lines, which are appended to ``lines``.
+
+    One buffer for all of them: thousands of streams keep thousands of these lines each.
+    """
     if events.startswith(wire.PROGRESS_PREFIX):
-        end = events.index(b"\n")
-        rest = events[end + 1 :]
+        end = events.index(b"\n") + 1
+        rest = events[end:]
         if _NEXT_PROGRESS not in rest and not rest.startswith(wire.PROGRESS_PREFIX):  # one event: the usual read
-            lines.append(events[:end])
+            lines += events[:end]
             return rest
     elif _NEXT_PROGRESS not in events:
         return events
@@ -41,7 +44,7 @@ def take_progress(events: bytes, lines: list[bytes]) -> bytes:
     kept = [first]
     for part in parts:
         ids, feed, rest = part.partition(b"\n")
-        lines.append(wire.PROGRESS_PREFIX + ids)
+        lines += wire.PROGRESS_PREFIX + ids + b"\n"
         if feed:  # else the next progress line follows at once
             kept.append(rest)
     return b"\n".join(kept)[1:]

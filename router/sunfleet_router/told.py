@@ -6,7 +6,7 @@ collects these lines; they are read here, when a stream has broken off.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,7 @@ class Told:
         """The rows of :attr:`output`; ``None`` when the client wants none."""
         return self.rows or None if self.tokens else self.first.transfer.get(wire.KEY_OUTPUT_LOGPROBS)
 
-    def add(self, opening: bytes, lines: Sequence[bytes], last: bytes) -> None:
+    def add(self, opening: bytes, lines: bytes | bytearray, last: bytes) -> None:
         """Note what one decode leg told: its first events, its progress lines, its last event. All without effect when
         it told nothing."""
         if not last:
@@ -49,7 +49,7 @@ class Told:
         if not lines and not _is_opening(last):
             self.exact = False
         try:
-            for line in lines:
+            for line in bytes(lines).splitlines():
                 self._count(wire.Progress.from_line(line))
         except ValueError:
             self.exact = False
