@@ -7,6 +7,7 @@ heal, the prompt's KV is made again from the same token ids and the next leg goe
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from dataclasses import dataclass
 from typing import Final
@@ -31,6 +32,8 @@ from sunfleet_router.snapshot import Endpoint
 from sunfleet_router.told import Told
 from sunfleet_router.upstream import Upstream
 from sunfleet_router.verdict import Break
+
+logger = logging.getLogger(__name__)
 
 _LONGEST_PAUSE: Final = 5.0  # seconds
 
@@ -80,6 +83,10 @@ class Streaming:
             while telling.broken is not None:
                 self._check(telling, telling.broken)
                 self._metrics.resumes.labels(call.task.name, telling.broken.reason).inc()
+                logger.info(
+                    "request %s of %r: its stream broke off (%s) after %d tokens, going on elsewhere",
+                    call.request_id, call.task.name, telling.broken.reason, len(telling.told.tokens),
+                )  # fmt: skip
                 async with phase("request", call.task.limits.timeouts.request, call.deadline):
                     await asyncio.sleep(self._pause(telling, telling.broken))
                 await self._go_on(call, telling)
