@@ -3,6 +3,8 @@ SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# Suites share one cluster, and set-up steps follow each other.
+.NOTPARALLEL:
 
 # An empty variable is as good as none.
 export SUNFLEET_STATE := $(or $(SUNFLEET_STATE),$(HOME)/.local/state/sunfleet)
@@ -75,8 +77,8 @@ cluster-up: venv ## Start the cluster (kind where Docker answers, else embedded)
 cluster-down: venv ## Stop the cluster; images and downloads stay
 	$(CLUSTER) down
 
-cluster-status: venv ## Show the state of every part; changes nothing
-	$(CLUSTER) status
+cluster-status: venv ## Show the state of every part (OUTPUT=json for scripts); changes nothing
+	@$(CLUSTER) status $(if $(OUTPUT),--output $(OUTPUT))
 
 cluster-purge: venv ## Stop the cluster and delete its state
 	$(CLUSTER) down --purge
@@ -139,4 +141,4 @@ bench-times: ## Keep the times of the last demo and test runs in bench/results/
 	$(PYTHON) bench/times.py
 
 help: ## This list
-	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-21s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
