@@ -132,17 +132,17 @@ class Admission:
         if full and not claim.resumed:  # those have been counted when they came
             raise BusyError("Too many requests are waiting for this model; try again in a moment.", code="queue_full")
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(claim, loop.create_future())
+        waiter, patience = _Waiter(claim, loop.create_future()), loop.time() + limits.queue_ttl
         self._lines.setdefault(claim.decoder, _Line()).part(claim).append(waiter)
         self.waiting[name] += 1
         self.waiting_tokens[name] += claim.prompt_tokens
         try:
             self._serve(claim.decoder)
-            async with asyncio.timeout_at(min(loop.time() + limits.queue_ttl, claim.deadline)):
+            async with asyncio.timeout_at(min(patience, claim.deadline)):
                 return await waiter.placed
         except TimeoutError:
             self._unbook(waiter)
-            if loop.time() >= claim.deadline:
+            if claim.deadline <= patience:  # not by the clock: timers may come a little early
                 raise PhaseTimeoutError("request", limits.timeouts.request) from None
             message = f"No room became free within {limits.queue_ttl:g} s; try again in a moment."
             raise BusyError(message, code="queue_timeout") from None
