@@ -31,14 +31,10 @@ merge(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), torch.float32)
 # The first test of a session waits for three engines, and a busy machine makes all of them slow.
 TIMEOUT_SECONDS = 900
 
-# What a fleet starts its pods with whose clients call tools or read reasoning. The reasoning parser is one that needs
-# no special tokens, which the sample model does not have.
-PARSERS = {
-    "enable-auto-tool-choice": "",
-    "tool-call-parser": "hermes",
-    "reasoning-parser": "granite",
-    "structured-outputs-config": '{"enable_in_reasoning": true}',
-}
+# What pods are started with whose clients call tools or read reasoning. This reasoning parser needs no special tokens,
+# which the sample model does not have; together with a tool parser it would take all text for reasoning.
+TOOLS = {"enable-auto-tool-choice": "", "tool-call-parser": "hermes"}
+REASONING = {"reasoning-parser": "granite", "structured-outputs-config": '{"enable_in_reasoning": true}'}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -96,8 +92,8 @@ def engines(
     root, base = tmp_path_factory.mktemp("engines"), state.models / "base"
     started = {
         "lora": Engine("lora", "prefill", base, root / "lora", engine_python, state.models / "adapters/arith"),
-        "full": Engine("full", "prefill", full_weights, root / "full", engine_python, extra_args=PARSERS),
-        "decode": Engine("decode", "decode", base, root / "decode", engine_python),
+        "full": Engine("full", "prefill", full_weights, root / "full", engine_python, extra_args=TOOLS | REASONING),
+        "decode": Engine("decode", "decode", base, root / "decode", engine_python, extra_args=REASONING),
     }
     running = Engines()
     try:
@@ -111,9 +107,9 @@ def engines(
 def other_decode(
     engines: dict[str, Engine], state: StateFolder, engine_python: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
-    """A second decode pod, which parses tool calls and reasoning. After the first three: four at once are slow."""
+    """A second decode pod, which parses tool calls. After the first three: four at once are slow."""
     folder = tmp_path_factory.mktemp("other")
-    engine = Engine("other", "decode", state.models / "base", folder, engine_python, extra_args=PARSERS)
+    engine = Engine("other", "decode", state.models / "base", folder, engine_python, extra_args=TOOLS)
     running = Engines()
     try:
         running.start(engine)

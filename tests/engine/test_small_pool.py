@@ -62,7 +62,8 @@ def test_a_preempted_request_ends_with_its_reason_and_can_be_resumed(
 
     with ThreadPoolExecutor(len(streams)) as pool:
         list(pool.map(run, streams))
-    assert set(reasons) == {"sun_preempted"}, "the pool was large enough, or something else went wrong"
+    assert "sun_preempted" in reasons, "the pool was large enough; the test shows nothing"
+    assert set(reasons) <= {"sun_preempted", "sun_kv_load_failed"}, "the latter: waited too long for room"
     for prompt, streaming in zip(prompts, streams, strict=True):
         wanted = expected(reference, lora_task, prompt, 70)
         verdict = compare(streaming.told, wanted)
@@ -86,7 +87,7 @@ def test_sigterm_lets_streams_finish_and_refuses_new_ones(
     late = pair.second_leg(body, pair.first_leg("/v1/completions", body))
     thread = threading.Thread(target=lambda: running.append(post_stream(small_decode, "/v1/completions", leg)))
     thread.start()
-    assert within(20, lambda: metric(small_decode, "vllm:num_requests_running") > 0)
+    assert within(60, lambda: metric(small_decode, "vllm:num_requests_running") > 0)
     small_decode.terminate()
     assert within(5, lambda: get_status(small_decode.url + "/sunfleet/readyz") == 503)
     assert get_status(small_decode.url + "/health") == 200, "alive while draining"
