@@ -182,6 +182,27 @@ def test_a_prefill_pod_releases_what_it_holds_and_ignores_the_rest(scheduler: An
     assert request.request_id not in scheduler.requests
 
 
+@pytest.mark.parametrize(
+    ("held", "counts", "waits"), [(1, (0, 0), True), (1, (1, 0), False), (1, (0, 1), False), (0, (0, 0), False)]
+)
+def test_an_engine_that_only_holds_kv_steps_ever_more_slowly(
+    scheduler: Any, monkeypatch: pytest.MonkeyPatch, held: int, counts: tuple[int, int], waits: bool
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("sunfleet_worker.hooks.scheduler.time.sleep", waited.append)
+    monkeypatch.setattr(Scheduler, "schedule", lambda _: None)
+    scheduler.get_request_counts, scheduler._idle_steps = lambda: counts, 0
+    scheduler.requests = {"held": None} if held else {}
+    for _ in range(100):
+        scheduler.schedule()
+    assert (waited[0], max(waited)) == (0.0, 0.01) if waits else waited == []
+    scheduler.get_request_counts = lambda: (1, 0)
+    waited.clear()
+    scheduler.schedule()
+    assert waited == []
+    assert scheduler._idle_steps == 0, "and begins anew"
+
+
 def test_a_request_that_only_releases_another_pods_kv_is_left_alone(scheduler: Any, step: Step) -> None:
     request = handed_over([1], [])
     request.abort_immediately = True

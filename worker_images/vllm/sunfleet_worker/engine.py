@@ -14,6 +14,8 @@ from vllm.platforms import current_platform
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 
+from sunfleet_worker.hooks.shm_wait import shorten_spinning
+
 _METHOD: Final = "VLLM_WORKER_MULTIPROC_METHOD"
 
 
@@ -30,6 +32,7 @@ def running_engine(args: Namespace) -> Iterator[AsyncLLM]:
     if current_platform.is_cpu():
         # Making the config has just chosen "spawn".
         os.environ[_METHOD] = "fork"
+        shorten_spinning()
     engine = _engine(engine_args, config)
     try:
         yield engine

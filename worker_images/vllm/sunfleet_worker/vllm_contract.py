@@ -83,12 +83,19 @@ _LAUNCHERS = "vllm.entrypoints.launchers"
 
 HELD: Final[tuple[Held | HeldField, ...]] = (
     Held(_SCHEDULER, "Scheduler.add_request", ("request",)),
+    Held(_SCHEDULER, "Scheduler.schedule", ()),
+    Held(_SCHEDULER, "Scheduler.get_request_counts", ()),
     Held(_SCHEDULER, "Scheduler.finish_requests", ("request_ids", "finished_status")),
     Held(_SCHEDULER, "Scheduler.update_from_output", ("scheduler_output", "model_runner_output")),
     Held(_SCHEDULER, "Scheduler._preempt_request", ("request", "timestamp", "drop_stale_output")),
     Held(_SCHEDULER, "Scheduler._handle_blocked_waiting_request", ("request",)),
     Held(_SCHEDULER, "Scheduler._handle_failed_recving", ("failed_req_ids",)),
     Held(_SCHEDULER, "Scheduler._handle_invalid_blocks", ("invalid_block_ids", "num_scheduled_tokens")),
+    Held(
+        "vllm.distributed.device_communicators.shm_broadcast",
+        "SpinCondition.__init__",
+        ("is_reader", "context", "notify_address", "busy_loop_s"),
+    ),
     Held("vllm.v1.core.sched.utils", "check_stop", ("request", "max_model_len")),
     Held(
         "vllm.v1.core.kv_cache_manager",

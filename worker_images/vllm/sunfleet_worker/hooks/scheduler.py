@@ -22,6 +22,7 @@ from sunfleet_worker import errors
 from sunfleet_worker.handover import KEY_OUTPUT_LOGPROBS, missing_fields, released_requests, seed_of
 from sunfleet_worker.hooks.guard import install_guard
 from sunfleet_worker.hooks.isolate import isolate_generated_blocks
+from sunfleet_worker.hooks.pace import wait_before_step
 from sunfleet_worker.hooks.seed import finished_by_seed, logprobs_to_wire, plant_seed, seed_output
 from sunfleet_worker.lease import DEADLINE_SECONDS
 
@@ -57,8 +58,17 @@ class SunSchedulerMixin(Scheduler):
         self._endings: dict[str, str] = {}
         # Outputs of requests that ended on arrival.
         self._ended_on_arrival: list[tuple[int, EngineCoreOutput]] = []
+        # Steps in a row in which there was nothing but KV that other pods read or write.
+        self._idle_steps = 0
         if self._decodes:
             install_guard(self.kv_cache_manager, lambda request: self._end(request, errors.GUARD))
+
+    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
+        idle = bool(self.requests) and not any(self.get_request_counts())
+        self._idle_steps = self._idle_steps + 1 if idle else 0
+        if idle:
+            time.sleep(wait_before_step(self._idle_steps))
+        return super().schedule(*args, **kwargs)
 
     def _end(self, request: Request, reason: str) -> None:
         self._endings.setdefault(request.request_id, reason)
