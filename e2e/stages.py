@@ -50,7 +50,7 @@ BUDGET_MINUTES = {
     "static, unit, API server": 10,
     "cluster": 4,
     "fleet": 7,
-    "exactness": 8,
+    "exactness": 10,
     "operator": 7,
     "router": 4,
     "demo": 10,

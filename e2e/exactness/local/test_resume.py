@@ -15,6 +15,11 @@ TASKS = ("lora", "full")
 OUTPUT = 110
 
 
+def long(value: object) -> object:
+    """A parameter that `make test` leaves out."""
+    return pytest.param(value, marks=pytest.mark.long)
+
+
 def cut_and_resumed(
     trial: Trial, line: str, task: str, prompt: list[Any], cuts: tuple[int, ...], **options: Any
 ) -> Any:
@@ -28,7 +33,7 @@ def cut_and_resumed(
     return answer
 
 
-@pytest.mark.parametrize("events", [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 100])
+@pytest.mark.parametrize("events", [1, BLOCK, *(long(events) for events in (0, 2, BLOCK - 1, BLOCK + 1, 100))])
 @pytest.mark.parametrize("task", TASKS)
 def test_a_completion_goes_on_after_any_token(trial: Trial, task: str, events: int) -> None:
     prompt = trial.prompts.new(BLOCK + 9)
@@ -37,7 +42,7 @@ def test_a_completion_goes_on_after_any_token(trial: Trial, task: str, events: i
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("events", [1, 2, BLOCK])
+@pytest.mark.parametrize("events", [1, long(2), long(BLOCK)])
 @pytest.mark.parametrize("task", TASKS)
 def test_a_chat_goes_on_after_any_event(trial: Trial, task: str, events: int) -> None:
     """Its first event only names the role."""
@@ -45,11 +50,12 @@ def test_a_chat_goes_on_after_any_event(trial: Trial, task: str, events: int) ->
     cut_and_resumed(trial, LINE, task, messages, (events,), max_tokens=60, ignore_eos=True)
 
 
-@pytest.mark.parametrize("cuts", [(5, 5), (1, 1, 1), (BLOCK, 1, BLOCK)])
+@pytest.mark.parametrize("cuts", [(5, 5), long((1, 1, 1)), long((BLOCK, 1, BLOCK))])
 def test_a_stream_may_break_more_than_once(trial: Trial, cuts: tuple[int, ...]) -> None:
     cut_and_resumed(trial, LINE, "lora", trial.prompts.new(BLOCK), cuts, max_tokens=OUTPUT, ignore_eos=True)
 
 
+@pytest.mark.long
 def test_five_chat_turns_with_breaks_between(trial: Trial) -> None:
     """Every earlier answer is prompt: its KV must come from the prefill module, whoever decoded it."""
     for task in TASKS:
@@ -60,6 +66,7 @@ def test_five_chat_turns_with_breaks_between(trial: Trial) -> None:
             ids = [*ids, *answer.token_ids, *trial.prompts.new(11)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "sampling",
     [
