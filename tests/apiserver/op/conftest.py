@@ -22,7 +22,7 @@ _PLURALS = {"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebin
             "Role": "roles", "RoleBinding": "rolebindings"}  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def identity(plane: RunningControlPlane, api: Api, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A kubeconfig of the operator's own service account."""
     api.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM}})
@@ -70,7 +70,7 @@ def wait_leading(process: Process, seconds: float = 60) -> None:
         time.sleep(0.1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def operator(identity: Path) -> Iterator[Process]:
     """The running operator; a test that kills it starts it again."""
     process = make_process(identity, "first")
