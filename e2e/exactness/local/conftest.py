@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
     state, root = StateFolder.from_env(), tmp_path_factory.mktemp("fleet")
     python, base, adapter = state.engine / "bin/python", state.models / "base", state.models / "adapters/toolcall"
@@ -40,7 +40,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
         yield fleet
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def prompts(local: LocalFleet) -> Prompts:
     return Prompts.of_this_run(local.reference)
 
