@@ -48,6 +48,10 @@ class RouterClient:
         # No retries: a test must see what the router answered first.
         self.openai = OpenAI(base_url=f"{url}/v1", api_key="unused", timeout=timeout, max_retries=0)
 
+    def close(self) -> None:
+        """Close its connections."""
+        self.openai.close()
+
     def models(self) -> list[str]:
         return sorted(model.id for model in self.openai.models.list())
 

@@ -157,3 +157,4 @@ class Proxies:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0.1)  # transports close in the loop's next rounds

@@ -101,12 +101,20 @@ class LocalFleet:
     client: RouterClient = field(init=False)
 
     def __post_init__(self) -> None:
-        self.start_router()
+        self._start()
 
     def start_router(self) -> None:
-        """A new process, on another port."""
+        """Another process, on another port, in the place of one that ended."""
+        self.close()
+        self._start()
+
+    def _start(self) -> None:
         self.router.start(_config(self.tasks.values(), self.decoders, self.proxies))
         self.client = RouterClient(self.router.url)
+
+    def close(self) -> None:
+        """Close the client's connections."""
+        self.client.close()
 
     def expected(self, task: str, prompt: Any, **sampling: Any) -> Expected:
         """What the reference answers for a task."""
@@ -158,7 +166,9 @@ def local_fleet(
         proxies = {engine.name: _proxied(lines, engine) for engine in engines}
         router = Router(folder, settings)
         stack.callback(router.stop)
-        yield LocalFleet({task.name: task for task in tasks}, decoders, router, reference, lines, proxies)
+        fleet = LocalFleet({task.name: task for task in tasks}, decoders, router, reference, lines, proxies)
+        stack.callback(fleet.close)
+        yield fleet
 
 
 def _proxied(lines: Proxies, engine: Engine) -> CuttingProxy:

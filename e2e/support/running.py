@@ -71,4 +71,7 @@ def running_fleet(kubectl: Kubectl, namespace: str = NAMESPACE) -> Iterator[Runn
         client = RouterClient(url)
         modules = {model["metadata"]["name"]: reference.module(prefill_uri(model)) for model in models}
         wait_until("the router serves the samples", lambda: modules.keys() <= set(client.models()), SYNC_SECONDS)
-        yield RunningFleet(kubectl, client, reference, modules, namespace)
+        try:
+            yield RunningFleet(kubectl, client, reference, modules, namespace)
+        finally:
+            client.close()
