@@ -58,7 +58,7 @@ e2e-exactness-short: ## The part of it that make test runs
 	$(PYTEST) e2e/exactness -m "not long"
 
 e2e-exactness-local: ## The part of it that needs no cluster, only engines on loopback
-	$(PYTEST) e2e/exactness/local e2e/exactness/quantized e2e/exactness/shaped
+	$(PYTEST) e2e/exactness/local e2e/exactness/shaped
 
 e2e-operator: ## The operator on the real cluster, with the fake engine
 	$(PYTEST) e2e/operator

@@ -9,7 +9,7 @@ from support.exact import assert_exact
 from support.reference import Expected
 from support.table import Table
 
-SIXTEEN_BIT, W4A16 = "16-bit", "W4A16"
+SIXTEEN_BIT = "16-bit"
 LORA, FULL = "LoRA", "full"
 
 
