@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from support.client import Answer
-from support.judge import FULL, LORA, SIXTEEN_BIT, Judge
+from support.judge import FULL, LORA, Judge
 from support.local_fleet import LocalFleet
 from support.prompts import Prompts
 
@@ -22,7 +22,6 @@ class Trial:
     fleet: LocalFleet
     judge: Judge
     prompts: Prompts
-    decoder: str = SIXTEEN_BIT
 
     def ask(
         self,
@@ -49,12 +48,11 @@ class Trial:
     def compare(self, line: str, task: str, prompt: Sequence[Any], answer: Answer, **sampling: Any) -> None:
         """With what the reference says."""
         expected = self.fleet.expected(task, prompt, **sampling)
-        self.judge.check(line, answer, expected, prefill=kind(task), decoder=self.decoder)
+        self.judge.check(line, answer, expected, prefill=kind(task))
 
     def note(self, line: str, task: str, *, resumes: int = 0, preempted: int = 0) -> None:
         """Add to the row of ``line`` what happened to its requests on the way."""
-        row = {"prefill": kind(task), "decoder": self.decoder}
-        self.judge.note(line, **row, resumes=resumes, preempted=preempted)
+        self.judge.note(line, prefill=kind(task), resumes=resumes, preempted=preempted)
 
 
 def kind(task: str) -> str:

@@ -16,7 +16,8 @@ from openai import APIError
 
 from support.client import Answer
 from support.engines import BLOCK, Engine, get_text
-from support.local_fleet import LocalFleet
+from support.kubectl import wait_until
+from support.local_fleet import POOL, LocalFleet
 from support.metrics import samples
 from support.trial import Trial
 
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.long
 TASKS = ("lora", "full")
 OUTPUT = 200
 STREAMS = 6
+WAIT_SECONDS = 60.0
 
 
 class Streams:
@@ -46,7 +48,8 @@ class Streams:
 
     def begun(self) -> None:
         """Wait until every decode engine has streams and all streams have tokens."""
-        wait_for(lambda: sum(running(e) for e in self._trial.fleet.decoders["local/base"]) >= STREAMS)
+        pool = self._trial.fleet.decoders[POOL]
+        wait_until("all streams run", lambda: sum(map(running, pool)) >= STREAMS, WAIT_SECONDS, 0.1)
         time.sleep(1.0)
 
     def compare(self, line: str) -> list[Answer]:
@@ -75,18 +78,10 @@ def running(engine: Engine) -> int:
     return int(sum(value for _, value in samples(get_text(f"{engine.url}/metrics"), "vllm:num_requests_running")))
 
 
-def wait_for(condition: object, seconds: float = 60.0) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
-
-
 @pytest.fixture
 def victim(local: LocalFleet) -> Iterator[Engine]:
     """A decode engine that a test may destroy; whole again afterwards."""
-    engine = local.decoders["local/base"][0]
+    engine = local.decoders[POOL][0]
     yield engine
     if engine.process is None or engine.process.poll() is not None:
         local.restart(engine)
@@ -120,7 +115,7 @@ def test_a_decode_pod_freezes_and_comes_back(trial: Trial, victim: Engine) -> No
         finally:
             victim.thaw()
     assert some.resumed >= hit > 0
-    wait_for(lambda: running(victim) == 0)
+    wait_until("the thawed engine is idle", lambda: running(victim) == 0, WAIT_SECONDS, 0.1)
 
 
 def test_a_prefill_pod_that_dies_after_the_hand_over_changes_nothing(trial: Trial) -> None:

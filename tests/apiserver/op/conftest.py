@@ -2,44 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from sunfleet_apitest.client import Api
+from sunfleet_apitest.identity import SYSTEM, service_account_kubeconfig
 from sunfleet_cluster.controlplane import RunningControlPlane
 from sunfleet_optest.live import ROOT, Fleet, Process
 
 LEASE_SECONDS = 10  # less, and a busy test machine loses it
-SYSTEM = "sunfleet-system"
 MANIFESTS = ROOT / "manifests" / "base" / "operator"
-_PLURALS = {"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
-            "Role": "roles", "RoleBinding": "rolebindings"}  # fmt: skip
 
 
 @pytest.fixture(scope="package")
 def identity(plane: RunningControlPlane, api: Api, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A kubeconfig of the operator's own service account."""
-    api.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM}})
-    accounts = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts"
-    account = yaml.safe_load((MANIFESTS / "service-account.yaml").read_text())
-    api.create(accounts, account)
-    for document in yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text()):
-        space = document["metadata"].get("namespace")
-        scope = f"/namespaces/{space}" if space else ""
-        api.create(f"/apis/rbac.authorization.k8s.io/v1{scope}/{_PLURALS[document['kind']]}", document)
-    token = api.create(f"{accounts}/{account['metadata']['name']}/token", {"spec": {}})["status"]["token"]
-    config = yaml.safe_load(plane.kubeconfig.read_text())
-    for user in config["users"]:
-        user["user"] = {"token": token}
-    path = tmp_path_factory.mktemp("operator") / "operator.kubeconfig"
-    path.write_text(json.dumps(config))
-    return path
+    target = tmp_path_factory.mktemp("operator") / "operator.kubeconfig"
+    return service_account_kubeconfig(api, plane.kubeconfig, MANIFESTS, target)
 
 
 def _free_port() -> int:

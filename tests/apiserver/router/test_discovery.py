@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from aiohttp import web
 
 from sunfleet_api import names
 from sunfleet_apitest.client import Api
+from sunfleet_apitest.identity import service_account_kubeconfig
 from sunfleet_apitest.paths import collection
 from sunfleet_cluster.controlplane import RunningControlPlane
 from sunfleet_router.discovery import KubernetesDiscovery
@@ -24,7 +24,6 @@ from sunfleet_router.snapshot import Snapshot
 from sunfleet_router.upstream import Upstream
 
 MANIFESTS = Path(__file__).resolve().parents[3] / "manifests" / "base" / "router"
-SYSTEM = "sunfleet-system"
 STATUS = "application/merge-patch+json"
 # Pods are told apart by loopback addresses: an engine's port is fixed.
 PREFILL, DECODE, OTHER = "127.0.81.1", "127.0.81.2", "127.0.81.3"
@@ -33,19 +32,8 @@ PREFILL, DECODE, OTHER = "127.0.81.1", "127.0.81.2", "127.0.81.3"
 @pytest.fixture(scope="module")
 def identity(plane: RunningControlPlane, api: Api, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A kubeconfig of the router's own service account."""
-    if not any(one["metadata"]["name"] == SYSTEM for one in api.get("/api/v1/namespaces")["items"]):
-        api.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM}})
-    accounts = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts"
-    api.create(accounts, yaml.safe_load((MANIFESTS / "service-account.yaml").read_text()))
-    for document in yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text()):
-        api.create(f"/apis/rbac.authorization.k8s.io/v1/{document['kind'].lower()}s", document)
-    token = api.create(f"{accounts}/sunfleet-router/token", {"spec": {}})["status"]["token"]
-    config = yaml.safe_load(plane.kubeconfig.read_text())
-    for user in config["users"]:
-        user["user"] = {"token": token}
-    path = tmp_path_factory.mktemp("router") / "router.kubeconfig"
-    path.write_text(json.dumps(config))
-    return path
+    target = tmp_path_factory.mktemp("router") / "router.kubeconfig"
+    return service_account_kubeconfig(api, plane.kubeconfig, MANIFESTS, target)
 
 
 class Proxy:

@@ -7,7 +7,6 @@ import json
 import socket
 import time
 import urllib.error
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,27 +17,6 @@ from sunfleet_fakes.harness import FakeEngine, expected_text, expected_tokens
 
 PROMPT = [101, 102, 103]
 CHAT: dict[str, Any] = {"model": wire.ENGINE_MODEL, "messages": [{"role": "user", "content": "one two three"}]}
-
-
-@pytest.fixture(scope="module")
-def engines() -> Iterator[tuple[FakeEngine, FakeEngine]]:
-    with (
-        FakeEngine("prefill", identity="maths", kv_fingerprint="k") as prefill,
-        FakeEngine("decode", identity="base", kv_fingerprint="k") as decoder,
-    ):
-        yield prefill, decoder
-
-
-@pytest.fixture
-def prefill(engines: tuple[FakeEngine, FakeEngine]) -> FakeEngine:
-    engines[0].reset()
-    return engines[0]
-
-
-@pytest.fixture
-def decoder(engines: tuple[FakeEngine, FakeEngine]) -> FakeEngine:
-    engines[1].reset()
-    return engines[1]
 
 
 def prefill_leg(engine: FakeEngine, **fields: Any) -> Any:

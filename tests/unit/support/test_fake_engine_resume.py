@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import urllib.error
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,27 +15,6 @@ from sunfleet_fakes.harness import FakeEngine, expected_text, expected_tokens
 PROMPT = [101, 102, 103]
 TOKENS = expected_tokens("maths", "base", PROMPT, answer_tokens=16, max_tokens=20)
 TEXT = expected_text("maths", "base", PROMPT, answer_tokens=16, max_tokens=20)
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[tuple[FakeEngine, FakeEngine]]:
-    with (
-        FakeEngine("prefill", identity="maths", kv_fingerprint="k") as prefill,
-        FakeEngine("decode", identity="base", kv_fingerprint="k") as decoder,
-    ):
-        yield prefill, decoder
-
-
-@pytest.fixture
-def prefill(pair: tuple[FakeEngine, FakeEngine]) -> FakeEngine:
-    pair[0].reset()
-    return pair[0]
-
-
-@pytest.fixture
-def decoder(pair: tuple[FakeEngine, FakeEngine]) -> FakeEngine:
-    pair[1].reset()
-    return pair[1]
 
 
 def prefilled(engine: FakeEngine, *, resumed: bool = False, **fields: Any) -> dict[str, Any]:
