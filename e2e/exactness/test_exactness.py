@@ -1,7 +1,6 @@
 """Every answer equals "task module over the prompt, frozen decoder afterwards", on the real cluster with real engines.
 
-float32 and greedy, so equality is token for token. A near-tie of the reference (support.exact) ends the comparison of
-its answer at that position and is printed.
+float32 and greedy, so equality is token for token; the table counts near-ties of the reference (support.exact).
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from support.client import Answer
 from support.judge import Judge
 from support.metrics import PromptTokens
 from support.prompts import Prompts
-from support.reference import Expected
 from support.running import RunningFleet
 
 pytestmark = pytest.mark.timeout(900)  # the first test may have to wait for engines to start
@@ -43,9 +41,9 @@ class Ledger:
         self.answers.append(answer)
         return answer
 
-    def compare(self, line: str, answer: Answer, expected: Expected) -> None:
+    def compare(self, line: str, task: str, prompt: list[int], answer: Answer, **sampling: Any) -> None:
         """Of a line of the contract; raises :class:`AssertionError` unless it is exact."""
-        self._judge.check(line, answer, expected)
+        self._judge.check(line, answer, self.fleet.score(task, prompt, answer, **sampling))
 
     def counted(self, role: str) -> PromptTokens:
         """Prompt tokens by source over all pods of a role, since the ledger was opened."""
@@ -73,33 +71,32 @@ def test_cold_and_repeated_at_every_side_of_a_block_border(
     ledger: Ledger, prompts: Prompts, task: str, length: int
 ) -> None:
     prompt = prompts.new(length)
-    expected = ledger.fleet.expected(task, prompt, max_tokens=OUTPUT, ignore_eos=True)
     options: dict[str, Any] = {"max_tokens": OUTPUT, "extra_body": {"ignore_eos": True}}
-    ledger.compare(COLD, ledger.ask(task, prompt, **options), expected)
-    ledger.compare(CACHED, ledger.ask(task, prompt, stream=True, **options), expected)
+    for line, stream in ((COLD, False), (CACHED, True)):
+        answer = ledger.ask(task, prompt, stream=stream, **options)
+        ledger.compare(line, task, prompt, answer, max_tokens=OUTPUT, ignore_eos=True)
 
 
 @pytest.mark.parametrize("length", [1, 2])
 def test_the_shortest_prompts(ledger: Ledger, prompts: Prompts, length: int) -> None:
     prompt = prompts.new(length)
     for task in TASKS:
-        expected = ledger.fleet.expected(task, prompt, max_tokens=OUTPUT)
-        ledger.compare(COLD, ledger.ask(task, prompt, max_tokens=OUTPUT), expected)
+        ledger.compare(COLD, task, prompt, ledger.ask(task, prompt, max_tokens=OUTPUT), max_tokens=OUTPUT)
 
 
 def test_one_prompt_from_two_tasks_in_turn(ledger: Ledger, prompts: Prompts) -> None:
-    prompt, expected = prompt_that_tells_tasks_apart(ledger, prompts)
+    prompt = prompt_that_tells_tasks_apart(ledger, prompts)
     for task in (*TASKS, *TASKS):
-        ledger.compare(CACHED, ledger.ask(task, prompt, max_tokens=OUTPUT), expected[task])
+        ledger.compare(CACHED, task, prompt, ledger.ask(task, prompt, max_tokens=OUTPUT), max_tokens=OUTPUT)
 
 
-def prompt_that_tells_tasks_apart(ledger: Ledger, prompts: Prompts) -> tuple[list[int], dict[str, Expected]]:
+def prompt_that_tells_tasks_apart(ledger: Ledger, prompts: Prompts) -> list[int]:
     """One to which the reference answers differently for each task; two small modules often agree."""
     for _ in range(20):
         prompt = prompts.new(3 * BLOCK + 5)
-        expected = {task: ledger.fleet.expected(task, prompt, max_tokens=OUTPUT) for task in TASKS}
-        if len({tuple(answer.token_ids) for answer in expected.values()}) == len(TASKS):
-            return prompt, expected
+        expected = [ledger.fleet.expected(task, prompt, max_tokens=OUTPUT) for task in TASKS]
+        if len({tuple(answer.token_ids) for answer in expected}) == len(TASKS):
+            return prompt
     raise AssertionError("20 prompts told no tasks apart: are the modules different?")
 
 
@@ -111,8 +108,7 @@ def test_a_second_turn_reads_the_first_answer_as_prompt(ledger: Ledger, prompts:
         first = ledger.ask(task, first_prompt, **options)
         second_prompt = [*first_prompt, *first.token_ids, *prompts.new(9)]
         second = ledger.ask(task, second_prompt, **options)
-        expected = ledger.fleet.expected(task, second_prompt, max_tokens=BLOCK + 3, ignore_eos=True)
-        ledger.compare(TURNS, second, expected)
+        ledger.compare(TURNS, task, second_prompt, second, max_tokens=BLOCK + 3, ignore_eos=True)
 
 
 def test_eight_mixed_requests_share_one_decode_pod_at_once(ledger: Ledger, prompts: Prompts) -> None:
@@ -125,7 +121,7 @@ def test_eight_mixed_requests_share_one_decode_pod_at_once(ledger: Ledger, promp
         futures = [pool.submit(ledger.ask, task, prompt, stream=True, **options) for task, prompt in asked]
         answers = [future.result() for future in futures]
     for (task, prompt), answer in zip(asked, answers, strict=True):
-        ledger.compare(MIXED, answer, ledger.fleet.expected(task, prompt, max_tokens=output, ignore_eos=True))
+        ledger.compare(MIXED, task, prompt, answer, max_tokens=output, ignore_eos=True)
     assert len({answer.decode_pod for answer in answers}) == 1
     assert most_at_once(answers) == len(asked), "the requests did not overlap"
 
@@ -151,14 +147,14 @@ def test_penalties_and_minimum_count_the_first_token_as_output(
     sampling.pop("extra_body", None)
     for task in TASKS:
         prompt = prompts.new(BLOCK + 11)
-        expected = ledger.fleet.expected(task, prompt, max_tokens=20, **sampling)
-        ledger.compare(SHAPED, ledger.ask(task, prompt, max_tokens=20, **options), expected)
+        answer = ledger.ask(task, prompt, max_tokens=20, **options)
+        ledger.compare(SHAPED, task, prompt, answer, max_tokens=20, **sampling)
 
 
 def test_a_single_token_needs_no_decoder(ledger: Ledger, prompts: Prompts) -> None:
     prompt = prompts.new(BLOCK)
     answer = ledger.ask("arith", prompt, max_tokens=1)
-    ledger.compare(COLD, answer, ledger.fleet.expected("arith", prompt, max_tokens=1))
+    ledger.compare(COLD, "arith", prompt, answer, max_tokens=1)
     assert answer.decode_pod == ""
 
 

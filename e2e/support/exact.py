@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Literal
 
 from support.client import Answer
-from support.reference import Expected
+from support.reference import Expected, Scores
 
 # Logits of the float32 engine and of the reference differ by rounding, about 1e-5 here. Where the reference's best two
 # tokens are closer than this, either one is right and what follows cannot be compared.
@@ -21,7 +21,8 @@ class Verdict:
 
     outcome: Literal["exact", "near-tie", "different"]
     explanation: str = ""
-    compared: int = 0  # tokens found equal
+    compared: int = 0  # tokens found equal or excused
+    near_ties: int = 0
 
     @property
     def exact(self) -> bool:
@@ -39,11 +40,51 @@ def compare(given: Sequence[int], expected: Expected) -> Verdict:
         return Verdict("different", f"{where} ({len(given)} tokens, expected {len(expected.token_ids)})")
     margin = expected.margins[at]
     if margin < NEAR_TIE and got == expected.runners_up[at]:
-        return Verdict("near-tie", f"{where}, the runner-up by {margin:.1e} in logits", at)
+        return Verdict("near-tie", f"{where}, the runner-up by {margin:.1e} in logits", at, 1)
     return Verdict("different", f"{where}; the reference preferred its choice by {margin:.4f} in logits")
 
 
 LOGPROB_TOLERANCE = 1e-3  # between the engine's float32 and the reference's, in nats
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How far an engine's rounding may carry it from the reference.
+
+    ``gap``: a served token is right while the reference's logit of its own choice is higher by no more than this.
+    ``logprob``: the same for reported log-probabilities, in nats.
+    """
+
+    gap: float
+    logprob: float
+
+
+FLOAT32 = Rule(NEAR_TIE, LOGPROB_TOLERANCE)
+
+
+def wrong_tokens(scores: Scores, rule: Rule) -> list[int]:
+    """Positions of served tokens that rounding does not explain."""
+    return [position for position, gap in enumerate(scores.gaps) if gap > rule.gap]
+
+
+def judge(answer: Answer, scores: Scores, rule: Rule = FLOAT32) -> Verdict:
+    """Every served token under the reference's logits after the served tokens before it; then text, counts and
+    log-probabilities. A near-tie is a token that is not the reference's choice and yet within the rule.
+
+    Raises:
+        AssertionError: something differs.
+    """
+    for position in wrong_tokens(scores, rule):
+        raise AssertionError(
+            f"{answer.model}, {len(scores.prompt_token_ids)} tokens: token {position} of {len(answer.token_ids)}: "
+            f"got {answer.token_ids[position]}, the reference prefers {scores.token_ids[position]} "
+            f"by {scores.gaps[position]:.4f} in logits (allowed: {rule.gap})"
+        )
+    _assert_same("finish reason (empty: it should not end here)", answer.finish_reason, scores.finish_reason)
+    _assert_rest(answer, scores.prompt_token_ids, scores.text, scores.logprobs, rule)
+    near_ties = sum(served != best for served, best in zip(answer.token_ids, scores.token_ids, strict=True))
+    outcome: Literal["exact", "near-tie"] = "near-tie" if near_ties else "exact"
+    return Verdict(outcome, compared=len(answer.token_ids), near_ties=near_ties)
 
 
 def assert_exact(answer: Answer, expected: Expected) -> Verdict:
@@ -57,14 +98,24 @@ def assert_exact(answer: Answer, expected: Expected) -> Verdict:
     if not verdict.exact:
         print(f"near-tie: {answer.model}: {verdict.explanation}")
         return verdict
-    # A character that is cut off after some of its bytes: the engine keeps it back, a decoder shows a mark for it.
-    assert answer.text == expected.text.rstrip("\ufffd")
-    assert answer.finish_reason == expected.finish_reason
-    assert answer.prompt_token_ids == expected.prompt_token_ids
-    assert answer.usage["prompt_tokens"] == len(expected.prompt_token_ids)
-    assert answer.usage["completion_tokens"] == len(expected.token_ids)
-    if answer.logprobs:
-        assert len(answer.logprobs) == len(expected.logprobs)
-        distances = [abs(got - wanted) for got, wanted in zip(answer.logprobs, expected.logprobs, strict=True)]
-        assert max(distances) < LOGPROB_TOLERANCE
+    _assert_same("finish reason", answer.finish_reason, expected.finish_reason)
+    _assert_rest(answer, expected.prompt_token_ids, expected.text, expected.logprobs, FLOAT32)
     return verdict
+
+
+def _assert_rest(
+    answer: Answer, prompt_token_ids: Sequence[int], text: str, logprobs: Sequence[float], rule: Rule
+) -> None:
+    # A character that is cut off after some of its bytes: the engine keeps it back, a decoder shows a mark for it.
+    _assert_same("text", answer.text, text.rstrip("\ufffd"))
+    _assert_same("prompt_token_ids", answer.prompt_token_ids, prompt_token_ids)
+    counts = (answer.usage["prompt_tokens"], answer.usage["completion_tokens"])
+    _assert_same("usage", counts, (len(prompt_token_ids), len(answer.token_ids)))
+    if answer.logprobs:
+        _assert_same("number of log-probabilities", len(answer.logprobs), len(logprobs))
+        distance = max(abs(got - wanted) for got, wanted in zip(answer.logprobs, logprobs, strict=True))
+        assert distance < rule.logprob, f"a log-probability differs by {distance:.2e} (allowed: {rule.logprob})"
+
+
+def _assert_same(what: str, got: object, wanted: object) -> None:
+    assert got == wanted, f"{what}: got {got!r}, expected {wanted!r}"

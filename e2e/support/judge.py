@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from support.client import Answer
-from support.exact import assert_exact
-from support.reference import Expected
+from support.exact import FLOAT32, Rule, judge
+from support.reference import Scores
 from support.table import Table
 
 SIXTEEN_BIT = "16-bit"
@@ -21,17 +21,18 @@ class Judge:
         self._lock = threading.Lock()
 
     def check(
-        self, line: str, answer: Answer, expected: Expected, *, prefill: str = LORA, decoder: str = SIXTEEN_BIT
-    ) -> None:
+        self, line: str, answer: Answer, scores: Scores, *, prefill: str = LORA, decoder: str = SIXTEEN_BIT,
+        rule: Rule = FLOAT32,
+    ) -> None:  # fmt: skip
         """Count the answer in the row of its contract line; raises :class:`AssertionError` unless it is exact."""
         with self._lock:
             row = self.table.row(line, decoder, prefill)
             row.requests += 1
             row.mismatches += 1
-            verdict = assert_exact(answer, expected)
+            verdict = judge(answer, scores, rule)
             row.mismatches -= 1
             row.tokens += verdict.compared
-            row.near_ties += not verdict.exact
+            row.near_ties += verdict.near_ties
 
     def note(
         self, line: str, *, prefill: str = LORA, decoder: str = SIXTEEN_BIT, resumes: int = 0, preempted: int = 0

@@ -24,7 +24,7 @@ from support.client import Answer, RouterClient
 from support.cuts import CuttingProxy, Proxies
 from support.engines import ROOT, Engine, free_ports, get_status, get_text
 from support.metrics import PromptTokens, prompt_tokens, samples
-from support.reference import Expected, Reference
+from support.reference import Reference, Scores
 
 ROUTER_SECONDS = 30
 RESTART_SECONDS = 120
@@ -116,9 +116,9 @@ class LocalFleet:
         """Close the client's connections."""
         self.client.close()
 
-    def expected(self, task: str, prompt: Any, **sampling: Any) -> Expected:
-        """What the reference answers for a task."""
-        return self.reference.answer(self.tasks[task].module, prompt, **sampling)
+    def score(self, task: str, prompt: Any, answer: Answer, **sampling: Any) -> Scores:
+        """What the reference says to a task's answer."""
+        return self.reference.score(self.tasks[task].module, prompt, answer.token_ids, **sampling)
 
     def ask(self, task: str, prompt: Any, *, cuts: Sequence[int] = (), **options: Any) -> Answer:
         """Token ids are completed, messages answered. Each decode leg in turn breaks off after so many events."""

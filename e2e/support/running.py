@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sunfleet_cluster.state import StateFolder
-from support.client import RouterClient
+from support.client import Answer, RouterClient
 from support.fleet import ROUTER_NAMESPACE, ROUTER_SERVICE, ROUTER_SERVICE_PORT, engine_pods, pod_names, wait_ready
 from support.kubectl import Kubectl, wait_until
 from support.metrics import PromptTokens, pod_prompt_tokens
-from support.reference import Expected, Reference
+from support.reference import Expected, Reference, Scores
 from support.samples import EMBEDDED, documents, make_namespace, prefill_uri
 
 NAMESPACE = "demo"  # shared with the demo: an engine takes minutes to start
@@ -34,6 +34,10 @@ class RunningFleet:
     def expected(self, task: str, prompt: Any, **sampling: Any) -> Expected:
         """What the reference answers for a task."""
         return self.reference.answer(self.modules[task], prompt, **sampling)
+
+    def score(self, task: str, prompt: Any, answer: Answer, **sampling: Any) -> Scores:
+        """What the reference says to a task's answer."""
+        return self.reference.score(self.modules[task], prompt, answer.token_ids, **sampling)
 
     def pods(self, role: str, task: str = "") -> list[str]:
         """Names of live engine pods."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,7 +12,7 @@ NAMES = 3  # columns that are no numbers
 
 @dataclass
 class Row:
-    """Sums over the answers of one kind. ``tokens``: compared one by one; near-ties end an answer's comparison."""
+    """Sums over the answers of one kind. ``tokens``: compared one by one; near-ties are those that rounding excuses."""
 
     line: str
     decoder: str
@@ -58,7 +57,7 @@ class Table:
         widths = [max(len(line[column]) for line in cells) for column in range(len(HEADS))]
         return "\n".join(
             "  ".join(
-                cell.ljust(width) if column < 3 else cell.rjust(width) for column, (cell, width) in pairs
+                cell.ljust(width) if column < NAMES else cell.rjust(width) for column, (cell, width) in pairs
             ).rstrip()
             for pairs in (enumerate(zip(line, widths, strict=True)) for line in cells)
         )
@@ -67,9 +66,3 @@ class Table:
         """As JSON, a list of rows."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps([asdict(row) for row in self.rows], indent=1) + "\n")
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    names = [cell.ljust(width) for cell, width in zip(cells[:NAMES], widths, strict=False)]
-    numbers = [cell.rjust(width) for cell, width in zip(cells[NAMES:], widths[NAMES:], strict=True)]
-    return "  ".join([*names, *numbers])

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from support.client import Answer
-from support.judge import FULL, LORA, Judge
+from support.exact import FLOAT32, Rule
+from support.judge import FULL, LORA, SIXTEEN_BIT, Judge
 from support.local_fleet import LocalFleet
 from support.prompts import Prompts
 
@@ -22,6 +23,8 @@ class Trial:
     fleet: LocalFleet
     judge: Judge
     prompts: Prompts
+    decoder: str = SIXTEEN_BIT  # its kind, as the table names it
+    rule: Rule = FLOAT32
 
     def ask(
         self,
@@ -46,13 +49,13 @@ class Trial:
         return answer
 
     def compare(self, line: str, task: str, prompt: Sequence[Any], answer: Answer, **sampling: Any) -> None:
-        """With what the reference says."""
-        expected = self.fleet.expected(task, prompt, **sampling)
-        self.judge.check(line, answer, expected, prefill=kind(task))
+        """With what the reference says to each of its tokens."""
+        scores = self.fleet.score(task, prompt, answer, **sampling)
+        self.judge.check(line, answer, scores, prefill=kind(task), decoder=self.decoder, rule=self.rule)
 
     def note(self, line: str, task: str, *, resumes: int = 0, preempted: int = 0) -> None:
         """Add to the row of ``line`` what happened to its requests on the way."""
-        self.judge.note(line, prefill=kind(task), resumes=resumes, preempted=preempted)
+        self.judge.note(line, prefill=kind(task), decoder=self.decoder, resumes=resumes, preempted=preempted)
 
 
 def kind(task: str) -> str:

@@ -14,8 +14,9 @@ import pytest
 
 from support.client import Answer
 from support.cuts import CuttingProxy, Proxies
+from support.exact import Rule, judge
 from support.judge import Judge
-from support.reference import Expected
+from support.reference import Scores
 from support.shapes import of_stream, of_whole
 from support.table import Table
 
@@ -58,27 +59,56 @@ def test_tool_calls_come_together_without_their_ids() -> None:
     ]
 
 
-def expected(tokens: list[int]) -> Expected:
-    return Expected(
-        prompt_token_ids=[1], token_ids=tokens, text="ab", finish_reason="length",
-        logprobs=[-1.0] * len(tokens), margins=[1.0] * len(tokens), runners_up=[0] * len(tokens),
+def scores(best: list[int], gaps: list[float] | None = None, **fields: Any) -> Scores:
+    return Scores(
+        prompt_token_ids=[1], token_ids=best, gaps=gaps or [0.0] * len(best),
+        **{"text": "ab", "finish_reason": "length", "logprobs": [-1.0] * len(best), **fields},
     )  # fmt: skip
 
 
-def test_the_table_counts_what_was_compared_and_what_was_wrong(tmp_path: Path) -> None:
-    judge = Judge()
+def answered(**fields: Any) -> Answer:
     usage = {"prompt_tokens": 1, "completion_tokens": 2}
-    right = Answer(text="ab", token_ids=[3, 4], prompt_token_ids=[1], finish_reason="length", usage=usage)
-    judge.check("1 cold", right, expected([3, 4]))
-    judge.note("1 cold", resumes=2)
-    with pytest.raises(AssertionError, match="token 1: got 4, expected 5"):
-        judge.check("1 cold", right, expected([3, 5]))
-    row = judge.table.row("1 cold", "16-bit", "LoRA")
+    usual = {"text": "ab", "token_ids": [3, 4], "prompt_token_ids": [1], "finish_reason": "length", "usage": usage}
+    return Answer(**{**usual, **fields})
+
+
+def test_the_table_counts_what_was_compared_and_what_was_wrong(tmp_path: Path) -> None:
+    verdicts = Judge()
+    verdicts.check("1 cold", answered(), scores([3, 4]))
+    verdicts.note("1 cold", resumes=2)
+    with pytest.raises(AssertionError, match="token 1 of 2: got 4, the reference prefers 5 by"):
+        verdicts.check("1 cold", answered(), scores([3, 5], [0.0, 2.0]))
+    row = verdicts.table.row("1 cold", "16-bit", "LoRA")
     assert (row.requests, row.tokens, row.mismatches, row.resumes) == (2, 2, 1, 2)
-    assert judge.table.text().splitlines()[-1].split() == ["all", "2", "2", "1", "0", "2", "0"]
-    judge.table.write(tmp_path / "table.json")
+    assert verdicts.table.text().splitlines()[-1].split() == ["all", "2", "2", "1", "0", "2", "0"]
+    verdicts.table.write(tmp_path / "table.json")
     assert json.loads((tmp_path / "table.json").read_text())[0]["mismatches"] == 1
     assert Table().rows == []
+
+
+def test_near_ties_are_counted_and_do_not_end_the_comparison() -> None:
+    verdict = judge(answered(), scores([9, 4], [5e-4, 0.0]))
+    assert (verdict.outcome, verdict.near_ties, verdict.compared) == ("near-tie", 1, 2)
+    with pytest.raises(AssertionError, match="token 1 of 2"):
+        judge(answered(), scores([9, 8], [5e-4, 5e-3]))
+    assert judge(answered(), scores([9, 8], [5e-4, 0.2]), Rule(0.25, 1.0)).near_ties == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"text": "abc"}, "text: got"),
+        ({"finish_reason": "stop"}, "finish reason"),
+        ({"prompt_token_ids": [1, 1]}, "prompt_token_ids"),
+        ({"usage": {"prompt_tokens": 1, "completion_tokens": 3}}, "usage"),
+        ({"logprobs": [-1.0]}, "number of"),
+        ({"logprobs": [-1.0, -1.1]}, "differs by"),
+    ],
+)
+def test_right_tokens_are_not_enough(fields: dict[str, Any], message: str) -> None:
+    judge(answered(), scores([3, 4]))
+    with pytest.raises(AssertionError, match=message):
+        judge(answered(**fields), scores([3, 4]))
 
 
 class Engine(BaseHTTPRequestHandler):

@@ -19,7 +19,7 @@ for line in sys.stdin:
     if request.get("prompt") == "end":
         sys.exit("out of memory")
     error = "no such module" if request.get("prompt") == "refuse" else ""
-    fields = dict.fromkeys(("prompt_token_ids", "token_ids", "logprobs", "margins", "runners_up"), [])
+    fields = dict.fromkeys(("prompt_token_ids", "token_ids", "logprobs", "margins", "runners_up", "gaps"), [])
     print(json.dumps({{**fields, "text": line.strip(), "finish_reason": "stop", "error": error}}), flush=True)
 """
 
@@ -46,6 +46,13 @@ def test_questions_are_sent_in_the_form_that_they_have(state: StateFolder) -> No
     assert json.loads(text) == {"module": {}, "prompt": "hello", "sampling": {"max_tokens": 3}}
     assert json.loads(ids) == {"module": {"adapter": "a"}, "prompt_token_ids": [1, 2], "sampling": {}}
     assert json.loads(chat)["messages"] == [{"role": "user", "content": "hello"}]
+
+
+def test_a_served_answer_is_sent_with_the_question(state: StateFolder) -> None:
+    with Reference(state) as reference:
+        asked = json.loads(reference.score({"weights": "w"}, [1, 2], (3, 4), max_tokens=2).text)
+    sampling = {"max_tokens": 2}
+    assert asked == {"module": {"weights": "w"}, "prompt_token_ids": [1, 2], "sampling": sampling, "served": [3, 4]}
 
 
 def test_a_refusal_does_not_end_it_and_an_end_names_the_log(state: StateFolder) -> None:

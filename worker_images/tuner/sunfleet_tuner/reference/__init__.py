@@ -8,5 +8,6 @@ input and output.
 
 from sunfleet_tuner.reference.generate import Answer, Sampling, generate
 from sunfleet_tuner.reference.modules import Modules, ModuleSpec
+from sunfleet_tuner.reference.score import Scores, score
 
-__all__ = ["Answer", "ModuleSpec", "Modules", "Sampling", "generate"]
+__all__ = ["Answer", "ModuleSpec", "Modules", "Sampling", "Scores", "generate", "score"]

@@ -46,37 +46,52 @@ def generate(prefill: Module, decode: Module, prompt: Sequence[int], sampling: S
     """Answer ``prompt`` (at least one token id); ``eos`` ends an answer unless ``ignore_eos``."""
     if not prompt:
         raise ValueError("the prompt has no tokens")
-    stops = {*sampling.stop_token_ids, *(() if sampling.ignore_eos else eos)}
+    stops = stop_ids(sampling, eos)
     answer = Answer()
     cache = DynamicCache()
     with torch.inference_mode(), prefill() as model:
-        _choose(_last_logits(model, prompt, cache), prompt, answer, sampling, stops)
+        _choose(run(model, prompt, cache, 1)[0], prompt, answer, sampling, stops)
     with torch.inference_mode(), decode() as model:
         while answer.token_ids[-1] not in stops and len(answer.token_ids) < sampling.max_tokens:
-            logits = _last_logits(model, answer.token_ids[-1:], cache)
+            logits = run(model, answer.token_ids[-1:], cache, 1)[0]
             _choose(logits, prompt, answer, sampling, stops)
     answer.finish_reason = "stop" if answer.token_ids[-1] in stops else "length"
     return answer
 
 
-def _last_logits(model: Any, token_ids: Sequence[int], cache: DynamicCache) -> torch.Tensor:
-    """Run ``token_ids`` after what ``cache`` holds, which grows by them; logits of the last position, [vocabulary]."""
+def stop_ids(sampling: Sampling, eos: Sequence[int]) -> set[int]:
+    """Tokens that end an answer."""
+    return {*sampling.stop_token_ids, *(() if sampling.ignore_eos else eos)}
+
+
+def run(model: Any, token_ids: Sequence[int], cache: DynamicCache, keep: int) -> torch.Tensor:
+    """Run ``token_ids`` after what ``cache`` holds, which grows by them; logits of the last positions,
+    [keep, vocabulary].
+    """
     input_ids = torch.tensor([list(token_ids)])
-    output = model(input_ids=input_ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-    logits: torch.Tensor = output.logits[0, -1].float()
+    output = model(input_ids=input_ids, past_key_values=cache, use_cache=True, logits_to_keep=keep)
+    logits: torch.Tensor = output.logits[0, -keep:].float()
     return logits
 
 
 def _choose(logits: torch.Tensor, prompt: Sequence[int], answer: Answer, sampling: Sampling, stops: set[int]) -> None:
     """Append the best token to ``answer``."""
-    scores = _penalised(logits, prompt, answer.token_ids, sampling)
-    if len(answer.token_ids) < sampling.min_tokens:
-        scores[list(stops)] = -torch.inf
+    scores = scored(logits, prompt, answer.token_ids, sampling, stops)
     best, second = torch.topk(scores, 2).indices.tolist()
     answer.token_ids.append(best)
     answer.logprobs.append(float(torch.log_softmax(logits, dim=-1)[best]))
     answer.margins.append(float(scores[best] - scores[second]))
     answer.runners_up.append(second)
+
+
+def scored(
+    logits: torch.Tensor, prompt: Sequence[int], output: Sequence[int], sampling: Sampling, stops: set[int]
+) -> torch.Tensor:
+    """What the next token is chosen by: logits after penalties, without what may not come yet; [vocabulary]."""
+    scores = _penalised(logits, prompt, output, sampling)
+    if len(output) < sampling.min_tokens:
+        scores[list(stops)] = -torch.inf
+    return scores
 
 
 def _penalised(logits: torch.Tensor, prompt: Sequence[int], output: Sequence[int], sampling: Sampling) -> torch.Tensor:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from sunfleet_tuner.reference.generate import Answer, Module, Sampling, generate
+from sunfleet_tuner.reference.score import Scores, score
 
 
 class ModuleSpec(BaseModel):
@@ -42,6 +43,10 @@ class Modules:
     def answer(self, spec: ModuleSpec, prompt: Sequence[int], sampling: Sampling) -> Answer:
         """``spec`` over the prompt, the decoder afterwards."""
         return generate(self.prefill(spec), self.decode, prompt, sampling, self.eos)
+
+    def score(self, spec: ModuleSpec, prompt: Sequence[int], served: Sequence[int], sampling: Sampling) -> Scores:
+        """An answer that was served, judged by the same two modules."""
+        return score(self.prefill(spec), self.decode, prompt, served, sampling, self.eos)
 
     def prefill(self, spec: ModuleSpec) -> Module:
         """The module of ``spec``; loads it on first use."""
