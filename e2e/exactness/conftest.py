@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +14,19 @@ from support.kubectl import Kubectl
 from support.running import RunningFleet, running_fleet
 
 _JUDGE = pytest.StashKey[Judge]()
+_SEED_OPTION = "--hypothesis-seed"
+TIMEOUT_SECONDS = 900  # the first test of a folder waits for its engines
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_JUDGE] = Judge()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give these tests their own timeout; one on a test itself wins."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -30,6 +41,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(scope="session")
 def judge(pytestconfig: pytest.Config) -> Judge:
     return pytestconfig.stash[_JUDGE]
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig: pytest.Config) -> int:
+    """Of everything random in this run; printed at once, so that whatever ends the run leaves it in the log."""
+    given = pytestconfig.getoption(_SEED_OPTION)
+    chosen = int(given) if given else random.SystemRandom().randrange(2**32)
+    reporter = pytestconfig.pluginmanager.get_plugin("terminalreporter")
+    assert reporter is not None
+    reporter.write_line(f"\nseed {chosen}: repeat with {_SEED_OPTION}={chosen}")
+    return chosen
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,6 @@ from support.metrics import PromptTokens
 from support.prompts import Prompts
 from support.running import RunningFleet
 
-pytestmark = pytest.mark.timeout(900)  # the first test may have to wait for engines to start
-
 BLOCK = 32  # spec.engine.blockSize of the sample
 LENGTHS = [blocks * BLOCK + offset for blocks in range(1, 5) for offset in (-1, 0, 1)]
 COLD, CACHED, TURNS, MIXED, SHAPED = "1 cold", "2 cached", "2 chat turns", "3 mixed batch", "7 shaped"
@@ -61,8 +59,8 @@ def ledger(fleet: RunningFleet, judge: Judge) -> Ledger:
 
 
 @pytest.fixture(scope="module")
-def prompts(fleet: RunningFleet) -> Prompts:
-    return Prompts.of_this_run(fleet.reference)
+def prompts(fleet: RunningFleet, seed: int) -> Prompts:
+    return Prompts.of(fleet.reference, seed)
 
 
 @pytest.mark.parametrize("length", LENGTHS)

@@ -43,6 +43,7 @@ class Engine:
     extra_args: Mapping[str, str] = field(default_factory=dict)
     drain_seconds: int = 30
     max_model_len: int = MAX_MODEL_LEN
+    dtype: str = "float32"
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
 
@@ -65,7 +66,7 @@ class Engine:
             role="prefill" if self.role == "prefill" else "decode",
             model_path="model",
             adapter_path="adapter" if self.adapter else "",
-            dtype="float32",
+            dtype=self.dtype,
             block_size=BLOCK,
             max_model_len=self.max_model_len,
             extra_args=tuple(ExtraArg(name=name, value=value) for name, value in self._extra_args().items()),

@@ -137,9 +137,9 @@ class LocalFleet:
         pods = [engine for pool in self.decoders.values() for engine in pool]
         return sum((prompt_tokens(get_text(f"{pod.url}/metrics")) for pod in pods), start=PromptTokens())
 
-    def resumes(self) -> int:
-        """Streams that the router went on with elsewhere, so far."""
-        return int(self.router.metric("sunfleet_router_resumes_total"))
+    def resumes(self, **labels: str) -> int:
+        """How often the router went on with a stream, so far; ``task`` and ``reason`` choose."""
+        return int(self.router.metric("sunfleet_router_resumes_total", **labels))
 
     def restart(self, engine: Engine) -> None:
         """Start an engine that was killed, behind its old address."""

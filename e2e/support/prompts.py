@@ -27,10 +27,8 @@ class Prompts:
         self._sentences = [list(ids) for ids in sentences]
 
     @classmethod
-    def of_this_run(cls, reference: Reference) -> Prompts:
-        """With a seed of its own, printed so that a failure can be repeated."""
-        seed = random.SystemRandom().randrange(2**32)
-        print(f"prompts of seed {seed}")
+    def of(cls, reference: Reference, seed: int) -> Prompts:
+        """In the token ids of the reference's tokenizer."""
         asked = [reference.answer({}, f" {text}", max_tokens=1) for text in _SENTENCES]
         return cls([answer.prompt_token_ids for answer in asked], seed)
 

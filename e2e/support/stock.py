@@ -1,19 +1,24 @@
-"""The engine's own server, without anything of ours: the reference for whatever the OpenAI API can be asked for."""
+"""The engine's own servers, without anything of ours: the reference for whatever the OpenAI API can be asked for, and
+the ordinary prefill/decode flow that SUN must not be mistaken for.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.engines import BLOCK, MAX_MODEL_LEN, free_ports, wait_for_status
+from sunfleet_api import wire
+from support.engines import BLOCK, MAX_MODEL_LEN, ROOT, STEP_TOKENS, free_ports, wait_for_status
 from support.local_fleet import LocalFleet
 
 TASK = "same"
 PARSERS = {"enable-auto-tool-choice": "", "tool-call-parser": "hermes"}  # extra arguments of every engine here
+KV_CACHE_BYTES = 512 << 20
 
 
 @dataclass(frozen=True)
@@ -29,23 +34,29 @@ class Servers:
 
 
 @contextmanager
-def stock_server(python: Path, weights: Path, folder: Path) -> Iterator[str]:
-    """The engine's own server, without anything of ours; yields its URL."""
-    folder.mkdir()
+def stock_server(
+    python: Path, weights: Path, folder: Path, flags: Mapping[str, str], env: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """The engine's own server; yields its URL. ``flags``: more arguments, or others than here."""
+    folder.mkdir(parents=True)
+    # A relative path: engines that hand KV over to each other compare it as a string.
+    (folder / "model").symlink_to(weights)
     port = free_ports(1)[0]
-    flags = [word for name, value in PARSERS.items() for word in (f"--{name}", value) if word]
-    command = [
-        str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(weights), "--port", str(port),
-        "--served-model-name", TASK, "--dtype", "float32", "--block-size", str(BLOCK), "--enforce-eager",
-        "--max-model-len", str(MAX_MODEL_LEN), "--kv-cache-memory-bytes", str(512 << 20), "--host", "127.0.0.1",
-        "--generation-config", "vllm", "--enable-prompt-tokens-details", *flags,
-    ]  # fmt: skip
-    env = {
-        "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HOME": str(folder),
+    everything = {
+        "model": "model", "host": "127.0.0.1", "port": str(port), "dtype": "float32", "block-size": str(BLOCK),
+        "enforce-eager": "", "max-model-len": str(MAX_MODEL_LEN), "kv-cache-memory-bytes": str(KV_CACHE_BYTES),
+        "generation-config": "vllm", "disable-uvicorn-access-log": "", **flags,
     }  # fmt: skip
+    words = [word for name, value in everything.items() for word in (f"--{name}", value) if word]
+    quiet = {
+        "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HOME": str(folder), **(env or {}),
+    }  # fmt: skip
+    command = [str(python), "-m", "vllm.entrypoints.openai.api_server", *words]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, env={**os.environ, **env}, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, cwd=folder, env={**os.environ, **quiet}, stdout=log, stderr=subprocess.STDOUT
+        )
     try:
         url = f"http://127.0.0.1:{port}"
         wait_for_status(f"{url}/health", process, folder / "log")
@@ -53,3 +64,26 @@ def stock_server(python: Path, weights: Path, folder: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(timeout=60)
+
+
+@contextmanager
+def ordinary_server(
+    python: Path, weights: Path, folder: Path, role: str, flags: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """One side of vLLM's own prefill/decode flow (``role``: ``kv_producer`` or ``kv_consumer``); yields its URL."""
+    transfer = {
+        "kv_connector": "OrdinaryConnector", "kv_connector_module_path": "support.ordinary_connector",
+        "kv_role": role, "kv_buffer_device": "cpu",
+    }  # fmt: skip
+    given = {
+        "served-model-name": wire.ENGINE_MODEL, "max-num-batched-tokens": str(STEP_TOKENS),
+        "enable-prefix-caching": "", "kv-transfer-config": json.dumps(transfer), **(flags or {}),
+    }  # fmt: skip
+    env = {
+        "PYTHONPATH": os.pathsep.join(str(ROOT / room) for room in ("e2e", "crds", "worker_images/vllm")),
+        "UCX_TLS": "tcp,shm,self",
+        "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
+        "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_ports(1)[0]),
+    }
+    with stock_server(python, weights, folder, given, env) as url:
+        yield url

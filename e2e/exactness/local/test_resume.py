@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from support.engines import BLOCK
+from support.local_tasks import TASKS
 from support.trial import Trial
 
 LINE = "5 cut streams"
 TURNS = "5 cut chat turns"
-TASKS = ("lora", "full")
 
 
 def long(value: object) -> object:

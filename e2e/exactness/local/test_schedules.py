@@ -7,22 +7,28 @@ from __future__ import annotations
 
 import random
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+import hypothesis
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 
 from support.client import Answer
-from support.engines import BLOCK
+from support.engines import BLOCK, Engine
+from support.local_fleet import POOL
+from support.local_tasks import TASKS
 from support.trial import Trial
 
 pytestmark = pytest.mark.long
 
 LINE = "3 5 random schedules"
-SCHEDULES = 350
-AT_ONCE = 8
+SCHEDULES = 320
+AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -41,40 +47,86 @@ class Question:
         rng = random.Random(self.prompt)  # noqa: S311 - test data
         return [rng.randrange(1_000, 40_000) for _ in range(self.length)]
 
+    @property
+    def sampling(self) -> dict[str, Any]:
+        return {"max_tokens": self.output, "ignore_eos": True}
+
+
+@dataclass(frozen=True)
+class Stall:
+    """A decode engine stops in its tracks for a while, too short for anyone to give it up."""
+
+    engine: int
+    after: float  # seconds from the schedule's begin
+    seconds: float
+
 
 def questions() -> st.SearchStrategy[Question]:
-    border = st.builds(lambda blocks, side: max(1, BLOCK * blocks + side), st.integers(0, 8), st.integers(-1, 1))
+    border = st.builds(lambda blocks, side: max(1, BLOCK * blocks + side), st.integers(0, 6), st.integers(-1, 1))
     return st.builds(
         Question,
-        task=st.sampled_from(["lora", "full"]),
+        task=st.sampled_from(TASKS),
         prompt=st.integers(0, 12),
-        length=st.one_of(border, st.integers(1, 400)),
-        output=st.one_of(st.sampled_from([1, 2, BLOCK - 1, BLOCK, BLOCK + 1]), st.integers(1, 90)),
+        length=st.one_of(border, st.integers(1, 300)),
+        output=st.one_of(st.sampled_from([1, 2, BLOCK - 1, BLOCK, BLOCK + 1]), st.integers(1, 60)),
         cuts=st.lists(st.integers(0, 40), max_size=2).map(tuple),
         wait=st.sampled_from([0.0, 0.0, 0.05, 0.3]),
     )
 
 
-# No shrinking by default time limits: an example is a whole schedule on real engines and takes seconds.
-@settings(
-    max_examples=SCHEDULES, deadline=None, suppress_health_check=list(HealthCheck),
-    phases=[Phase.explicit, Phase.generate, Phase.shrink], print_blob=True,
-)  # fmt: skip
-@given(schedule=st.lists(questions(), min_size=1, max_size=AT_ONCE))
+SCHEDULE = st.lists(questions(), min_size=1, max_size=AT_ONCE)
+STALLS = st.lists(
+    st.builds(Stall, st.integers(0, 1), st.floats(0, 2, width=16), st.floats(0.1, 1.5, width=16)), max_size=1
+)
+
+
 @pytest.mark.timeout(7200)
-def test_every_answer_of_a_random_schedule_is_exact(trial: Trial, schedule: list[Question]) -> None:
-    resumed = trial.fleet.resumes()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        futures = []
+def test_every_answer_of_a_random_schedule_is_exact(trial: Trial, seed: int) -> None:
+    @hypothesis.seed(seed)
+    # No time limits: an example is a whole schedule on real engines and takes seconds.
+    @hypothesis.settings(
+        max_examples=SCHEDULES, deadline=None, suppress_health_check=list(HealthCheck), database=None,
+        phases=[Phase.generate, Phase.shrink], print_blob=True,
+    )  # fmt: skip
+    @hypothesis.given(schedule=SCHEDULE, stalls=STALLS)
+    def run(schedule: list[Question], stalls: list[Stall]) -> None:
+        compare(trial, schedule, stalls)
+
+    run()
+
+
+def compare(trial: Trial, schedule: list[Question], stalls: list[Stall]) -> None:
+    resumed = {task: trial.fleet.resumes(task=task) for task in TASKS}
+    with ThreadPoolExecutor(AT_ONCE) as pool, stalled(trial.fleet.decoders[POOL], stalls):
+        futures: list[Future[Answer]] = []
         for question in schedule:
             time.sleep(question.wait)
             futures.append(pool.submit(ask, trial, question))
         answers = [future.result() for future in futures]
     for question, answer in zip(schedule, answers, strict=True):
-        sampling = {"max_tokens": question.output, "ignore_eos": True}
-        trial.compare(LINE, question.task, question.token_ids, answer, **sampling)
-    trial.note(LINE, schedule[0].task, resumes=trial.fleet.resumes() - resumed)
+        trial.compare(LINE, question.task, question.token_ids, answer, **question.sampling)
+    for task, before in resumed.items():
+        trial.note(LINE, task, resumes=trial.fleet.resumes(task=task) - before)
     assert trial.fleet.prompt_tokens().local_compute == 0
+
+
+@contextmanager
+def stalled(engines: list[Engine], stalls: list[Stall]) -> Iterator[None]:
+    """While it runs, engines stop and go on; at its end all go on."""
+
+    def stall(one: Stall) -> None:
+        time.sleep(one.after)
+        engines[one.engine].freeze()
+        try:
+            time.sleep(one.seconds)
+        finally:
+            engines[one.engine].thaw()
+
+    with ThreadPoolExecutor(max(1, len(stalls))) as pool:
+        futures = [pool.submit(stall, one) for one in stalls]
+        yield
+        for future in futures:
+            future.result()
 
 
 def ask(trial: Trial, question: Question) -> Answer:

@@ -17,15 +17,12 @@ from support.local_fleet import POOL, LocalTask, local_fleet
 from support.reference import Reference
 from support.stock import PARSERS, TASK, Servers, stock_server
 
-TIMEOUT_SECONDS = 900
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All of it is long: no part of `make test` needs a second kind of reference."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.long)
-            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
 
 
 @pytest.fixture(scope="package")
@@ -34,7 +31,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     python, base = state.engine / "bin/python", state.models / "base"
     prefill = Engine("same", "prefill", base, root / "same", python, extra_args=PARSERS)
     decode = Engine("decode", "decode", base, root / "decode", python, extra_args=PARSERS)
-    with Reference(state) as reference, stock_server(python, base, root / "stock") as url:
+    flags = {"served-model-name": TASK, "enable-prompt-tokens-details": "", **PARSERS}
+    with Reference(state) as reference, stock_server(python, base, root / "stock", flags) as url:
         tasks = [LocalTask(TASK, prefill, {})]
         with local_fleet(tasks, {POOL: [decode]}, reference, root) as fleet:
             yield Servers(fleet, url)

@@ -82,6 +82,18 @@ def test_two_modules_are_the_cache_of_one_read_by_the_other(modules: Modules, fl
     )
 
 
+def test_an_adapter_may_be_over_other_weights_than_the_decoders(modules: Modules, fleet: dict[str, Path]) -> None:
+    """As in QSUN: the adapter is over the 16-bit base, and the decoder is the quantised one."""
+    spec = ModuleSpec(adapter=str(fleet["one"]), base=str(fleet["full"]))
+    prefill = PeftModel.from_pretrained(load(fleet["full"]), str(fleet["one"])).eval()
+    expected = _hand_made(prefill, load(fleet["decoder"]), 12)
+    sampling = Sampling(max_tokens=12, ignore_eos=True)
+    assert modules.answer(spec, PROMPT, sampling).token_ids == expected
+    own = ModuleSpec(adapter=str(fleet["one"]), base=str(fleet["decoder"]))
+    over_decoder = modules.answer(ModuleSpec(adapter=str(fleet["one"])), PROMPT, sampling).token_ids
+    assert modules.answer(own, PROMPT, sampling).token_ids == over_decoder != expected
+
+
 def _hand_made(prefill: Any, decoder: Any, count: int) -> list[int]:
     with torch.no_grad():
         output = prefill(input_ids=torch.tensor([PROMPT]), use_cache=True)
@@ -176,6 +188,7 @@ def test_an_empty_prompt_is_refused() -> None:
         ('{"prompt_token_ids": []}', "no tokens"),
         ('{"prompt": "w5", "module": {"adapter": "a", "weights": "b"}}', "not both"),
         ('{"prompt": "w5", "module": {"adapter": "/nowhere"}}', "no adapter"),
+        ('{"prompt": "w5", "module": {"base": "/nowhere"}}', "no adapter is given"),
         ('{"prompt": "w5", "module": {"weights": "/nowhere"}}', "no checkpoint"),
         ("not json", "JSON"),
     ],

@@ -20,13 +20,16 @@ class ModuleSpec(BaseModel):
     """Where a prefill module's weights are. With neither field it is the decoder itself."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    adapter: str = ""  # folder of a peft adapter over the decoder's weights
+    adapter: str = ""  # folder of a peft adapter
+    base: str = ""  # folder of the weights that the adapter is over; empty: the decoder's, unless that is quantised
     weights: str = ""  # folder of full weights
 
     @model_validator(mode="after")
-    def _at_most_one(self) -> ModuleSpec:
+    def _one_kind(self) -> ModuleSpec:
         if self.adapter and self.weights:
             raise ValueError("a prefill module is an adapter or full weights, not both")
+        if self.base and not self.adapter:
+            raise ValueError("'base' is the weights under an adapter, and no adapter is given")
         return self
 
 
@@ -34,6 +37,7 @@ class Modules:
     """Loads each module once, in float32. Adapters share the decoder's tensors and are off while it decodes."""
 
     def __init__(self, decoder: Path) -> None:
+        self._folder = decoder.resolve()
         self._decoder: Any = _load(decoder)
         self.tokenizer = AutoTokenizer.from_pretrained(decoder)
         self._full: dict[str, Any] = {}
@@ -52,6 +56,8 @@ class Modules:
         """The module of ``spec``; loads it on first use."""
         if spec.weights:
             return lambda: self._full_weights(spec.weights)
+        if spec.base and Path(spec.base).resolve() != self._folder:
+            return lambda: self._over_another(spec.adapter, spec.base)
         if spec.adapter:
             return lambda: self._adapter(spec.adapter)
         return self.decode
@@ -84,6 +90,14 @@ class Modules:
         yield self._full[folder]
 
     @contextmanager
+    def _over_another(self, adapter: str, base: str) -> Iterator[Any]:
+        key = f"{base}+{adapter}"
+        if key not in self._full:
+            _check_adapter(adapter)
+            self._full[key] = PeftModel.from_pretrained(_load(Path(base)), adapter).eval()
+        yield self._full[key]
+
+    @contextmanager
     def _adapter(self, folder: str) -> Iterator[Any]:
         if folder not in self._adapters:
             self._load_adapter(folder)
@@ -91,8 +105,7 @@ class Modules:
         yield self._decoder
 
     def _load_adapter(self, folder: str) -> None:
-        if not (Path(folder) / "adapter_config.json").is_file():
-            raise FileNotFoundError(f"{folder} holds no adapter (no adapter_config.json)")
+        _check_adapter(folder)
         name = str(len(self._adapters))  # peft allows no dots in names, paths have them
         if self._adapters:
             self._decoder.load_adapter(folder, adapter_name=name)
@@ -100,6 +113,11 @@ class Modules:
             self._decoder = PeftModel.from_pretrained(self._decoder, folder, adapter_name=name)
         self._decoder.eval()
         self._adapters.append(folder)
+
+
+def _check_adapter(folder: str) -> None:
+    if not (Path(folder) / "adapter_config.json").is_file():
+        raise FileNotFoundError(f"{folder} holds no adapter (no adapter_config.json)")
 
 
 def _load(folder: Path) -> Any:
