@@ -70,16 +70,19 @@ CONTROL_PLANE = (
     Program("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
     *(_kubernetes(name) for name in ("kube-apiserver", "kube-controller-manager", "kubectl")),
 )
+# Not the cluster's, but what many install on theirs with: the chart is tested with it.
+HELM = Program("helm", "helm", "helm.sh/helm/v4/cmd/helm")
 EMBEDDED = (
     *CONTROL_PLANE,
     *(_kubernetes(name) for name in ("kube-scheduler", "kubelet", "kube-proxy")),
     Program("pause", "kubernetes", "./pause"),
     Program("kube-router", "addons", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"),
     Program("coredns", "addons", "./coredns"),
+    HELM,
 )
 # What the smoke tests run in pods.
 PROBE = Program("probe", "probe", ".")
-KIND = (_kubernetes("kubectl"), Program("kind", "kind", "sigs.k8s.io/kind"))
+KIND = (_kubernetes("kubectl"), Program("kind", "kind", "sigs.k8s.io/kind"), HELM)
 
 
 def required_go() -> tuple[int, int]:

@@ -1,0 +1,182 @@
+"""The Helm chart: the same objects as the kustomization, refused mistakes, and a life on a real API server."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sunfleet_cluster.controlplane import RunningControlPlane, control_plane
+from sunfleet_cluster.kubectl import Kubectl
+from sunfleet_cluster.state import StateFolder
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "manifests/helm/sunfleet"
+NAMESPACE = "sunfleet-system"
+# What Helm says of itself, and what a kustomization has no name for.
+HELMS_LABELS = ("instance", "managed-by", "version")
+Manifest = dict[str, Any]
+Helm = Callable[..., str]
+
+
+class HelmError(Exception):
+    """Helm's own words."""
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """``helm ARGUMENTS...`` with a home of its own; raises HelmError."""
+    program = StateFolder.from_env().bin / "helm"
+    home = str(tmp_path_factory.mktemp("helm"))
+    folders = dict.fromkeys(("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"), home)
+    environment = {**os.environ, **folders, "NO_PROXY": "*"}
+
+    def run(*arguments: str) -> str:
+        command = [str(program), *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        if done.returncode:
+            raise HelmError(done.stderr)
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def template(helm: Helm) -> Callable[..., list[Manifest]]:
+    """The objects of the chart with these `--set` arguments."""
+
+    def rendered(*values: str, namespace: str = NAMESPACE) -> list[Manifest]:
+        sets = [argument for value in values for argument in ("--set", value)]
+        text = helm("template", "sunfleet", str(CHART), "--namespace", namespace, *sets)
+        return [each for each in yaml.safe_load_all(text) if each]
+
+    return rendered
+
+
+def by_name(manifests: list[Manifest]) -> dict[str, Manifest]:
+    found = {f"{each['kind']}/{each['metadata']['name']}": each for each in manifests}
+    assert len(found) == len(manifests)
+    return found
+
+
+def without_helms_words(manifest: Manifest) -> Manifest:
+    labels = manifest["metadata"].get("labels", {})
+    for name in ("helm.sh/chart", *(f"app.kubernetes.io/{label}" for label in HELMS_LABELS)):
+        labels.pop(name, None)
+    return manifest
+
+
+def test_with_default_values_it_is_the_kustomization(template: Callable[..., list[Manifest]]) -> None:
+    kubectl = StateFolder.from_env().bin / "kubectl"
+    text = subprocess.run([kubectl, "kustomize", ROOT / "manifests/base"], capture_output=True, text=True, check=True)
+    base = by_name([each for each in yaml.safe_load_all(text.stdout) if each["kind"] != "Namespace"])
+    chart = by_name([without_helms_words(each) for each in template("crds.keep=false")])
+    assert sorted(chart) == sorted(base)
+    for name, manifest in chart.items():
+        assert manifest == base[name], name
+
+
+def test_its_alerts_are_those_of_the_component(template: Callable[..., list[Manifest]]) -> None:
+    (rules,) = [each for each in template("monitoring.alerts=true") if each["kind"] == "PrometheusRule"]
+    assert without_helms_words(rules) == yaml.safe_load((ROOT / "manifests/components/alerts/rules.yaml").read_text())
+
+
+def test_it_passes_helms_own_checks(helm: Helm) -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
+
+
+def images(manifests: list[Manifest]) -> set[str]:
+    """All images that an installation pulls."""
+    deployments = [each["spec"]["template"]["spec"] for each in manifests if each["kind"] == "Deployment"]
+    containers = [container for pod in deployments for container in pod["containers"]]
+    told = [each["value"] for each in containers[0].get("env", []) + containers[1].get("env", []) if "value" in each]
+    return {container["image"] for container in containers} | {value for value in told if "/" in value}
+
+
+def test_one_prefix_moves_every_image(template: Callable[..., list[Manifest]]) -> None:
+    assert images(template("images.prefix=registry.example/team/", "images.tag=1.2.3")) == {
+        f"registry.example/team/{name}:1.2.3" for name in ("operator", "router", "worker", "weights")
+    }
+
+
+def test_a_digest_wins_over_a_tag(template: Callable[..., list[Manifest]]) -> None:
+    digest = "sha256:" + "0" * 64
+    assert f"sunfleet/router@{digest}" in images(template("images.tag=1.2.3", f"images.router.digest={digest}"))
+
+
+def test_a_list_of_namespaces_leaves_no_rights_elsewhere(template: Callable[..., list[Manifest]]) -> None:
+    objects = template("namespaces={team-a,team-b}")
+    assert not [each for each in objects if each["kind"] == "ClusterRoleBinding"]
+    bound = {
+        (each["metadata"]["namespace"], each["roleRef"]["name"])
+        for each in objects
+        if each["kind"] == "RoleBinding" and each["roleRef"]["kind"] == "ClusterRole"
+    }
+    assert bound == {(f"team-{team}", f"sunfleet-{who}") for team in "ab" for who in ("operator", "router")}
+    told = [
+        env["value"]
+        for each in objects
+        if each["kind"] == "Deployment"
+        for env in each["spec"]["template"]["spec"]["containers"][0]["env"]
+        if env["name"].endswith("_NAMESPACES")
+    ]
+    assert told == ["team-a,team-b"] * 2
+
+
+def test_a_longer_drain_lengthens_the_pods_grace_period(template: Callable[..., list[Manifest]]) -> None:
+    router = by_name(template("router.drainSeconds=3600"))["Deployment/sunfleet-router"]["spec"]["template"]["spec"]
+    assert router["terminationGracePeriodSeconds"] == 3620
+    assert router["containers"][0]["env"] == [{"name": "SUNFLEET_ROUTER_DRAIN_TIMEOUT", "value": "3600"}]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "named"),
+    [
+        ("router.replica=3", "replica"),
+        ("router.replicas=-1", "/router/replicas"),
+        ("router.logLevel=LOUD", "/router/logLevel"),
+        ("images.router.digest=abc", "/images/router/digest"),
+        ("namespaces={Team_A}", "/namespaces/0"),
+        ("router.service.type=Internal", "/router/service/type"),
+    ],
+)
+def test_a_mistake_in_the_values_is_refused_by_name(
+    template: Callable[..., list[Manifest]], mistake: str, named: str
+) -> None:
+    with pytest.raises(HelmError, match=re.escape(named)):
+        template(mistake)
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningControlPlane]:
+    """A control plane of its own: the chart brings CRDs and ClusterRoles."""
+    with control_plane(tmp_path_factory.mktemp("chart")) as running:
+        Kubectl(str(running.kubectl), running.kubeconfig)("create", "namespace", NAMESPACE)
+        yield running
+
+
+def test_it_is_installed_changed_and_taken_away(helm: Helm, plane: RunningControlPlane) -> None:
+    """The CRDs stay, and with them what people asked for; a second installation takes them over."""
+    kubectl = Kubectl(str(plane.kubectl), plane.kubeconfig)
+    where = ("--namespace", NAMESPACE, "--kubeconfig", str(plane.kubeconfig))
+
+    def replicas() -> int:
+        path = "--output=jsonpath={.spec.replicas}"
+        return int(kubectl("get", "deployment/sunfleet-router", f"--namespace={NAMESPACE}", path))
+
+    helm("install", "sunfleet", str(CHART), *where)
+    assert replicas() == 2
+    helm("upgrade", "sunfleet", str(CHART), "--set", "router.replicas=5", *where)
+    assert replicas() == 5
+    helm("uninstall", "sunfleet", *where)
+    assert not kubectl.items("deployments,clusterroles,services", "-A", "--selector=app.kubernetes.io/part-of=sunfleet")
+    crds = [each["metadata"]["name"] for each in kubectl.items("customresourcedefinitions")]
+    assert crds == ["shareddecoders.serving.sunfleet.dev", "sunmodels.serving.sunfleet.dev"]
+    helm("install", "sunfleet", str(CHART), *where)
+    assert replicas() == 2
