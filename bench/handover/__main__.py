@@ -48,7 +48,7 @@ def ordinary_pair(state: StateFolder, folder: Path) -> Iterator[Flow]:
         ordinary_server(python, base, folder / "prefill", "kv_producer") as prefill,
         ordinary_server(python, base, folder / "decode", "kv_consumer") as decode,
     ):
-        yield Flow("ordinary", prefill, decode)
+        yield Flow("ordinary", prefill.url, decode.url)
 
 
 def measure(flows: list[Flow], requests: int, prompt: int, output: int) -> dict[str, list[Timed]]:

@@ -19,9 +19,13 @@ TIMEOUT_SECONDS = 120
 
 @dataclass(frozen=True)
 class Timed:
-    """One request, in seconds. ``first``: until the first token's event; ``each``: between tokens, on average."""
+    """One request, in seconds. ``first``: until the first token's event; ``each``: between tokens, on average.
+
+    ``handover``: the part of ``first`` from sending the decode leg on, in which the KV moves.
+    """
 
     first: float
+    handover: float
     each: float
 
 
@@ -45,10 +49,11 @@ class Flow:
         }  # fmt: skip
         transfer = self._prefilled(body)
         leg = {**body, "stream": True, "kv_transfer_params": transfer}
+        sent = time.perf_counter()
         times = [time.perf_counter() for line in post(self.decode, leg) if line.startswith(b"data: {")]
         if len(times) != output:
             raise RuntimeError(f"{self.name}: {len(times)} events for {output} tokens")
-        return Timed(times[0] - began, (times[-1] - times[0]) / (len(times) - 1))
+        return Timed(times[0] - began, times[0] - sent, (times[-1] - times[0]) / (len(times) - 1))
 
     def _prefilled(self, body: Json) -> Json:
         """The first leg; ``kv_transfer_params`` of the second."""

@@ -1,6 +1,7 @@
-"""NIXL's pull connector with our polling delay and nothing else: the ordinary flow on the same terms.
+"""NIXL's pull connector with a polling delay and nothing else: the ordinary flow on the same terms as SUN's.
 
-Without the delay two idle engines on two cores starve each other, and the comparison would only show that.
+Without the delay two idle engines on two cores starve each other, and a comparison would only show that. The setting
+``progress_delay_us`` in ``kv_connector_extra_config`` gives another one than engine pods have.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector import NixlPullConnector
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
-from sunfleet_worker.hooks.nixl_progress import delay_progress_thread
+from sunfleet_worker.hooks.nixl_progress import PROGRESS_DELAY_US, delay_progress_thread
 
 
 class OrdinaryConnector(NixlPullConnector):  # type: ignore[misc]
@@ -18,5 +19,6 @@ class OrdinaryConnector(NixlPullConnector):  # type: ignore[misc]
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig) -> None:
         if role is KVConnectorRole.WORKER:
-            delay_progress_thread()
+            extra = vllm_config.kv_transfer_config.kv_connector_extra_config
+            delay_progress_thread(extra.get("progress_delay_us", PROGRESS_DELAY_US))
         super().__init__(vllm_config, role, kv_cache_config)

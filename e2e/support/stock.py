@@ -33,11 +33,17 @@ class Servers:
         return self.fleet.router.url
 
 
+@dataclass(frozen=True)
+class StockServer:
+    url: str
+    pid: int  # of the API server, the parent of the engine's other processes
+
+
 @contextmanager
 def stock_server(
     python: Path, weights: Path, folder: Path, flags: Mapping[str, str], env: Mapping[str, str] | None = None
-) -> Iterator[str]:
-    """The engine's own server; yields its URL. ``flags``: more arguments, or others than here."""
+) -> Iterator[StockServer]:
+    """The engine's own server, ready. ``flags``: more arguments, or others than here."""
     folder.mkdir(parents=True)
     # A relative path: engines that hand KV over to each other compare it as a string.
     (folder / "model").symlink_to(weights)
@@ -60,7 +66,7 @@ def stock_server(
     try:
         url = f"http://127.0.0.1:{port}"
         wait_for_status(f"{url}/health", process, folder / "log")
-        yield url
+        yield StockServer(url, process.pid)
     finally:
         process.terminate()
         process.wait(timeout=60)
@@ -68,12 +74,20 @@ def stock_server(
 
 @contextmanager
 def ordinary_server(
-    python: Path, weights: Path, folder: Path, role: str, flags: Mapping[str, str] | None = None
-) -> Iterator[str]:
-    """One side of vLLM's own prefill/decode flow (``role``: ``kv_producer`` or ``kv_consumer``); yields its URL."""
+    python: Path,
+    weights: Path,
+    folder: Path,
+    role: str,
+    *,
+    flags: Mapping[str, str] | None = None,
+    connector: Mapping[str, int] | None = None,
+) -> Iterator[StockServer]:
+    """One side of vLLM's own prefill/decode flow, ready. ``role``: ``kv_producer`` or ``kv_consumer``; ``connector``:
+    extra settings of :mod:`support.ordinary_connector`.
+    """
     transfer = {
         "kv_connector": "OrdinaryConnector", "kv_connector_module_path": "support.ordinary_connector",
-        "kv_role": role, "kv_buffer_device": "cpu",
+        "kv_role": role, "kv_buffer_device": "cpu", "kv_connector_extra_config": dict(connector or {}),
     }  # fmt: skip
     given = {
         "served-model-name": wire.ENGINE_MODEL, "max-num-batched-tokens": str(STEP_TOKENS),
@@ -85,5 +99,5 @@ def ordinary_server(
         "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
         "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_ports(1)[0]),
     }
-    with stock_server(python, weights, folder, given, env) as url:
-        yield url
+    with stock_server(python, weights, folder, given, env) as server:
+        yield server

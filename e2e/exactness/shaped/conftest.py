@@ -32,7 +32,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     prefill = Engine("same", "prefill", base, root / "same", python, extra_args=PARSERS)
     decode = Engine("decode", "decode", base, root / "decode", python, extra_args=PARSERS)
     flags = {"served-model-name": TASK, "enable-prompt-tokens-details": "", **PARSERS}
-    with Reference(state) as reference, stock_server(python, base, root / "stock", flags) as url:
+    with Reference(state) as reference, stock_server(python, base, root / "stock", flags) as stock:
         tasks = [LocalTask(TASK, prefill, {})]
         with local_fleet(tasks, {POOL: [decode]}, reference, root) as fleet:
-            yield Servers(fleet, url)
+            yield Servers(fleet, stock.url)

@@ -92,6 +92,10 @@ def test_threads_follow_the_containers_cpu_limit(limit: int | None, tensor_paral
     assert plan.env_defaults["OMP_NUM_THREADS"] == threads
 
 
+def test_a_w4a16_decoder_keeps_activations_of_16_bits_on_every_processor() -> None:
+    assert plan_engine(settings(), "cpu").env_defaults["VLLM_CPU_INT4_W4A8"] == "0"
+
+
 def test_other_pods_reach_the_engine_at_its_pod_address_and_ports() -> None:
     env = plan_engine(settings(pod_ip="10.1.2.3", side_channel_port=7, kv_port_first=8, kv_port_last=9), "cpu").env
     assert env["VLLM_NIXL_SIDE_CHANNEL_HOST"] == "10.1.2.3"

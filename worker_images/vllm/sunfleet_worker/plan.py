@@ -178,4 +178,6 @@ def _env_defaults(settings: WorkerSettings, flavour: Flavour, cpu_limit: int | N
         "OMP_WAIT_POLICY": "PASSIVE",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "UCX_TLS": "tcp,shm,self",
+        # On processors with AMX the engine would compute a W4A16 decoder in bfloat16 with activations of 8 bits.
+        "VLLM_CPU_INT4_W4A8": "0",
     }
