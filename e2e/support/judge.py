@@ -9,7 +9,7 @@ from support.exact import FLOAT32, Rule, judge
 from support.reference import Scores
 from support.table import Table
 
-SIXTEEN_BIT = "16-bit"
+SIXTEEN_BIT, W4A16 = "16-bit", "W4A16"
 LORA, FULL = "LoRA", "full"
 
 
