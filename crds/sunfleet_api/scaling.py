@@ -19,9 +19,9 @@ class Targets(ApiModel):
     """What the built-in scaler aims for."""
 
     queue_seconds: int | None = Field(default=None, ge=1, le=3600)
-    """Prefill: how long a request may wait."""
+    """Prefill: how long a prompt may wait for its pod. Default: 2."""
     kv_utilization_percent: int | None = Field(default=None, ge=1, le=100)
-    """Decode: reserved share of the KV cache."""
+    """Decode: reserved share of the KV cache. Default: 80."""
 
 
 class ScalingPolicy(ApiModel):
@@ -60,7 +60,7 @@ class Behavior(ApiModel):
 
 class ScaleToZero(ApiModel):
     idle_seconds: int = Field(default=900, ge=1, le=604_800)
-    """No request for so long means zero replicas."""
+    """No request for so long means zero replicas; the clock begins when the first pod is Ready."""
 
 
 class Autoscaling(ApiModel):
@@ -72,23 +72,30 @@ class Autoscaling(ApiModel):
             "minReplicas must not be greater than maxReplicas",
             ".minReplicas",
         ),
+        Cel(
+            "!has(self.scaleToZero) || (has(self.minReplicas) && self.minReplicas == 0)",
+            "scaleToZero needs minReplicas: 0",
+            ".scaleToZero",
+        ),
     )
 
     mode: Literal["BuiltIn", "External"] = "BuiltIn"
     """BuiltIn: the operator. External: an HPA or KEDA writes spec.replicas through /scale of this object."""
     min_replicas: Replicas = 1
-    """Least count."""
+    """Least count. With 0 one pod still stays, unless scaleToZero says when it goes."""
     max_replicas: int = Field(ge=1, le=10_000)
     """Greatest count."""
     targets: Targets = Field(default_factory=Targets)
     behavior: Behavior = Field(default_factory=Behavior)
     """Vocabulary of autoscaling/v2."""
     scale_to_zero: ScaleToZero | None = None
-    """When the last replica goes. Default: never."""
+    """When all replicas go; the next request brings them back. Default: never."""
     metrics_timeout_seconds: int = Field(default=120, ge=1, le=86_400)
-    """Metrics older than this are no metrics."""
+    """Metrics older than this are no metrics; so long the count is held before the fallback."""
     fallback: Annotated[int | Literal["Hold"], int_or_string("^Hold$", maximum=10_000)] = "Hold"
-    """Without metrics: Hold keeps the present count, a number is the count to go to."""
+    """Without metrics: Hold keeps the present count, a number is the least count to go to. Never fewer than now."""
+    prediction: Literal["Off", "Trend"] = "Off"
+    """Trend: also scale for the need that would be there once a new pod is Ready, if it goes on growing as it does."""
     dry_run: bool = False
     """Decide and report, but change nothing."""
 

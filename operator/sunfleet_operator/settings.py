@@ -3,19 +3,50 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from sunfleet_api import names
 
 
+class PrometheusSettings(BaseModel):
+    """Where the built-in scaler reads metrics. Without ``url`` every count is held, and the status says so."""
+
+    model_config = ConfigDict(frozen=True)
+
+    # Base URL, such as https://prometheus.monitoring:9090 or http://mimir/prometheus.
+    url: str = ""
+    # PEM file; instead of the system's authorities.
+    ca_file: str = ""
+    # Read before every query, so it may be rotated.
+    bearer_token_file: str = ""
+    client_cert_file: str = ""
+    client_key_file: str = ""
+    # Sent along, for a tenant: {"X-Scope-OrgID": "team"} for Mimir, {"THANOS-TENANT": "team"} for Thanos.
+    headers: dict[str, str] = Field(default_factory=dict)
+    # Labels of this installation's series, where one Prometheus holds several: {"cluster": "a"}.
+    matchers: dict[str, str] = Field(default_factory=dict)
+    timeout_seconds: float = Field(default=10, gt=0)
+    # Rates are over so long: at least twice the scrape interval.
+    window_seconds: int = Field(default=60, ge=10)
+
+    @field_validator("matchers")
+    @classmethod
+    def _labels(cls, value: dict[str, str]) -> dict[str, str]:
+        if wrong := [name for name in value if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name)]:
+            raise ValueError(f"no label name: {', '.join(wrong)}")
+        return value
+
+
 class Settings(BaseSettings):
     """One object per process. Durations are seconds."""
 
-    model_config = SettingsConfigDict(env_prefix="SUNFLEET_OPERATOR_", frozen=True)
+    # A double underscore leads into a group: SUNFLEET_OPERATOR_PROMETHEUS__URL.
+    model_config = SettingsConfigDict(env_prefix="SUNFLEET_OPERATOR_", env_nested_delimiter="__", frozen=True)
 
     # Image of new engine pods whose SharedDecoder names none. Existing pools keep theirs, so an upgrade rolls no GPU
     # pod.
@@ -28,6 +59,10 @@ class Settings(BaseSettings):
     # Namespaces whose objects are served, comma-separated; empty is all. Then Roles are enough instead of a
     # ClusterRole.
     namespaces: Annotated[tuple[str, ...], NoDecode] = ()
+
+    prometheus: PrometheusSettings = Field(default_factory=PrometheusSettings)
+    # Metrics are read and counts decided this often. Nothing is asked while no object scales or has a budget.
+    scaling_interval_seconds: float = Field(default=15, gt=0)
 
     workers: int = Field(default=16, ge=1)
     # Everything is looked at again this often: it repairs what a lost watch event left undone.

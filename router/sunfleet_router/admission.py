@@ -73,6 +73,10 @@ class _Line:
     new: deque[_Waiter] = field(default_factory=deque)
     timer: asyncio.TimerHandle | None = None
 
+    @property
+    def tokens(self) -> int:
+        return sum(waiter.claim.facts.tokens for waiter in (*self.resumed, *self.new))
+
     def part(self, claim: Claim) -> deque[_Waiter]:
         return self.resumed if claim.resumed else self.new
 
@@ -89,6 +93,11 @@ class Admission:
         self.waiting: Counter[str] = Counter()  # task -> requests
         self.waiting_tokens: Counter[str] = Counter()  # task -> prompt tokens
         fleet.on_change(self._fleet_changed)
+
+    @property
+    def queued_tokens(self) -> Counter[str]:
+        """Decoder -> KV tokens that requests wait for there."""
+        return Counter({name: line.tokens for name, line in self._lines.items()})
 
     @asynccontextmanager
     async def reserve(self, claim: Claim) -> AsyncIterator[Seat]:

@@ -24,6 +24,8 @@ class Load:
         self._suspects: dict[str, float] = {}  # uid -> until
         self.requests: Counter[str] = Counter()  # task -> requests
         self.prefill_tokens: Counter[str] = Counter()  # pod uid -> prompt tokens
+        self.prefill_backlog: Counter[str] = Counter()  # task -> prompt tokens
+        self._prefills: dict[str, dict[object, float]] = {}  # task -> leg -> since when, oldest first
 
     @contextmanager
     def request(self, task: Task) -> Iterator[None]:
@@ -37,10 +39,21 @@ class Load:
             yield
 
     @contextmanager
-    def prefill(self, endpoint: Endpoint, tokens: int) -> Iterator[None]:
-        """Count one prompt on a pod while it is being prefilled."""
-        with _counted(self.prefill_tokens, endpoint.uid, tokens):
-            yield
+    def prefill(self, endpoint: Endpoint, tokens: int, task: str) -> Iterator[None]:
+        """Count one prompt on a pod while it is being prefilled, or waits there for its turn."""
+        leg, legs = object(), self._prefills.setdefault(task, {})
+        legs[leg] = self._clock()
+        try:
+            with _counted(self.prefill_tokens, endpoint.uid, tokens), _counted(self.prefill_backlog, task, tokens):
+                yield
+        finally:
+            del legs[leg]
+            if not legs:
+                self._prefills.pop(task, None)
+
+    def oldest_prefill(self, task: str) -> float:
+        """Seconds for which the oldest prefill leg of a task has been under way; 0 when there is none."""
+        return max(0.0, self._clock() - next(iter(self._prefills.get(task, {}).values()), self._clock()))
 
     def suspect(self, uid: str) -> None:
         """Note that a pod could not be reached."""

@@ -99,11 +99,24 @@ class _Books(Collector):
             yield _gauge(name, text, ("task",), [((task,), counter.get(task, 0)) for task in snapshot.tasks])
         pods = [((task.name,), sum(len(route.prefill) for route in task.routes)) for task in snapshot.tasks.values()]
         yield _gauge("prefill_endpoints", "Ready prefill pods.", ("task",), pods)
+        yield from self._prefills(snapshot)
         yield from self._decoders(snapshot)
+
+    def _prefills(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
+        """What an autoscaler of prefill pods looks at."""
+        backlog, oldest = self._load.prefill_backlog, self._load.oldest_prefill
+        yield _gauge(
+            "prefill_backlog_tokens", "Prompt tokens (estimated) in their prefill leg.", ("task",),
+            [((task,), backlog.get(task, 0)) for task in snapshot.tasks],
+        )  # fmt: skip
+        yield _gauge(
+            "prefill_oldest_seconds", "Age of the oldest prefill leg under way.", ("task",),
+            [((task,), oldest(task)) for task in snapshot.tasks],
+        )  # fmt: skip
 
     def _decoders(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
         pools = snapshot.pools.items()
-        reserved = self._admission.reserved
+        reserved, queued = self._admission.reserved, self._admission.queued_tokens
         yield _gauge(
             "decode_endpoints", "Ready decode pods.", ("decoder",), [((name,), len(pool)) for name, pool in pools]
         )
@@ -114,6 +127,10 @@ class _Books(Collector):
         yield _gauge(
             "decode_kv_reserved_tokens", "KV tokens that this replica has reserved there.", ("decoder",),
             [((name,), sum(reserved.get(pod.uid, 0) for pod in pool)) for name, pool in pools],
+        )  # fmt: skip
+        yield _gauge(
+            "decode_queued_tokens", "KV tokens that requests wait for there.", ("decoder",),
+            [((name,), queued.get(name, 0)) for name, _ in pools],
         )  # fmt: skip
 
 

@@ -120,7 +120,7 @@ class Pairing:
             else legs.prefill_body(call.ask, call.route.salt)
         )
         began = time.monotonic()
-        with self._load.prefill(pod, call.ask.prompt_tokens), blame(pod):
+        with self._load.prefill(pod, call.ask.prompt_tokens, call.task.name), blame(pod):
             async with phase("prefill", call.task.limits.timeouts.prefill, call.deadline):
                 raw = await self.exchange("prefill", call, pod, body, resend=True)
             reply = legs.read_prefill(raw)

@@ -22,10 +22,11 @@ _PACKAGES = {
     "util-linux": "nsenter",
     "buildah": "buildah",
     "mmdebstrap": "mmdebstrap",
+    "prometheus": "prometheus",  # what the scaler's queries are tried against
     "gcc": "gcc",  # a package of the engine's environment is compiled from C
     "python3-dev": "x86_64-linux-gnu-python3-config",
 }
-_SERVICES = {"containerd": "containerd.service"}
+_SERVICES = {"containerd": "containerd.service", "prometheus": "prometheus.service"}
 _SYSTEMD = Path("/run/systemd/system")  # there where systemd runs
 _CNI_PACKAGE = "containernetworking-plugins"
 

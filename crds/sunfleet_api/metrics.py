@@ -1,0 +1,39 @@
+"""Metrics that one part of the project exports and another one reads: the names, once.
+
+Tests scrape the exporters and fail when a name here is not among what they export.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Of the router. Label ``task`` is the OpenAI model name, ``decoder`` is "namespace/name".
+IN_FLIGHT: Final = "sunfleet_router_in_flight_requests"
+QUEUE_DEPTH: Final = "sunfleet_router_queue_depth"
+REQUESTS_ENDED: Final = "sunfleet_router_request_duration_seconds_count"
+PROMPT_TOKENS: Final = "sunfleet_router_prompt_tokens_total"
+PREFILL_BACKLOG: Final = "sunfleet_router_prefill_backlog_tokens"
+PREFILL_OLDEST: Final = "sunfleet_router_prefill_oldest_seconds"
+PREFILLS: Final = "sunfleet_router_prefill_duration_seconds_count"
+PREFILL_SECONDS: Final = "sunfleet_router_prefill_duration_seconds_sum"
+DECODE_ENDPOINTS: Final = "sunfleet_router_decode_endpoints"
+KV_CAPACITY: Final = "sunfleet_router_decode_kv_capacity_tokens"
+KV_RESERVED: Final = "sunfleet_router_decode_kv_reserved_tokens"
+KV_QUEUED: Final = "sunfleet_router_decode_queued_tokens"
+SYNCED: Final = "sunfleet_router_synced"
+
+# Of the engine.
+RUNNING: Final = "vllm:num_requests_running"
+WAITING: Final = "vllm:num_requests_waiting"
+
+# Of Prometheus itself.
+UP: Final = "up"
+
+OF_ROUTER: Final = frozenset(
+    {
+        IN_FLIGHT, QUEUE_DEPTH, REQUESTS_ENDED, PROMPT_TOKENS, PREFILL_BACKLOG, PREFILL_OLDEST, PREFILLS,
+        PREFILL_SECONDS, DECODE_ENDPOINTS, KV_CAPACITY, KV_RESERVED, KV_QUEUED, SYNCED,
+    }
+)  # fmt: skip
+OF_ENGINE: Final = frozenset({RUNNING, WAITING})
+KNOWN: Final = OF_ROUTER | OF_ENGINE | {UP}

@@ -1,0 +1,146 @@
+"""The scaler's queries on a real Prometheus that scrapes what looks like two routers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sunfleet_api import metrics
+from sunfleet_operator.prometheus import MetricsError, Prometheus
+from sunfleet_operator.promql import Queries, decode_signals, prefill_signals, queries
+from sunfleet_operator.settings import PrometheusSettings
+
+QUERIES: Queries = queries(10, {})
+PER_TASK = metrics.OF_ROUTER - {metrics.SYNCED} - {
+    metrics.KV_RESERVED, metrics.KV_CAPACITY, metrics.KV_QUEUED, metrics.DECODE_ENDPOINTS,
+}  # fmt: skip
+
+
+class Exporter:
+    """One scrape target. ``value`` of a counter grows by ``pace`` with every scrape."""
+
+    def __init__(self, pace: int = 100) -> None:
+        self.pace, self.scrapes = pace, 0
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = outer.text().encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Quiet."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self.server.server_port
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def text(self) -> str:
+        self.scrapes += 1
+        lines = [f"{metrics.SYNCED} 1"]
+        for name in sorted(PER_TASK):
+            grows = name.endswith(("_total", "_sum", "_count"))
+            lines.append(f'{name}{{task="maths"}} {self.scrapes * self.pace if grows else 3}')
+        per_decoder = (metrics.KV_RESERVED, metrics.KV_QUEUED, metrics.KV_CAPACITY, metrics.DECODE_ENDPOINTS)
+        lines += [f'{name}{{decoder="team/base"}} 7' for name in per_decoder]
+        return "\n".join(lines) + "\n"
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@pytest.fixture
+def exporters() -> Iterator[tuple[Exporter, Exporter]]:
+    both = (Exporter(), Exporter())
+    yield both
+    for one in both:
+        one.stop()
+
+
+@pytest.fixture
+def url(exporters: tuple[Exporter, Exporter], tmp_path: Path) -> Iterator[str]:
+    config = tmp_path / "prometheus.yaml"
+    targets = [{"targets": [f"127.0.0.1:{one.port}" for one in exporters]}]
+    scrapes = [{"job_name": "router", "scrape_interval": "500ms", "scrape_timeout": "400ms", "static_configs": targets}]
+    config.write_text(yaml.safe_dump({"scrape_configs": scrapes}))
+    port = _free_port()
+    command = [
+        "prometheus", f"--config.file={config}", f"--storage.tsdb.path={tmp_path}/data",
+        f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn",
+    ]  # fmt: skip
+    with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stderr=log, stdout=log) as child:
+        yield f"http://127.0.0.1:{port}"
+        child.terminate()
+
+
+async def until(question: Callable[[], Awaitable[bool]], what: str, seconds: float = 40) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if await question():
+                return
+        except OSError:
+            pass
+        assert time.monotonic() < deadline, what
+        await asyncio.sleep(0.2)
+
+
+async def test_figures_of_two_routers_are_added_up_and_a_silent_one_is_noticed(
+    url: str, exporters: tuple[Exporter, Exporter]
+) -> None:
+    prometheus = Prometheus(PrometheusSettings(url=url, timeout_seconds=5))
+
+    async def rates_are_there() -> bool:
+        try:
+            answers = await prometheus.ask(QUERIES.prefill)
+        except MetricsError:
+            return False  # it is still starting
+        return (prefill_signals(answers, "maths").token_rate or 0) > 0
+
+    await until(rates_are_there, "no rate after 40 s")
+    found = prefill_signals(await prometheus.ask(QUERIES.prefill), "maths")
+    assert found.age is not None
+    assert found.age < 10
+    assert (found.in_flight, found.backlog, found.oldest) == (12, 6, 3)
+    assert found.requests is not None
+    assert found.requests > 0
+    pool = decode_signals(await prometheus.ask(QUERIES.decode), "team/base")
+    assert (pool.reserved, pool.queued, pool.capacity, pool.endpoints) == (14, 14, 7, 7)
+    assert await prometheus.query(QUERIES.silent) == []
+    assert await prometheus.query(QUERIES.work) == []
+
+    exporters[0].scrapes = 0  # the process was restarted: counters begin anew
+    await asyncio.sleep(1)
+    after = prefill_signals(await prometheus.ask(QUERIES.prefill), "maths")
+    assert after.token_rate is not None
+    assert after.token_rate > 0
+
+    exporters[1].stop()
+
+    async def silence_is_noticed() -> bool:
+        return [sample.value for sample in await prometheus.query(QUERIES.silent)] == [1.0]
+
+    await until(silence_is_noticed, "the silent router was not noticed")
+    half = prefill_signals(await prometheus.ask(QUERIES.prefill), "maths")
+    assert half.in_flight == 6  # what the sums hold now is no longer all there is
+    await prometheus.close()

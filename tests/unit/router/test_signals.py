@@ -1,0 +1,59 @@
+"""What an autoscaler reads of a router: every name is there from the first snapshot on, and the figures are right."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry
+
+from sunfleet_api import metrics as shared
+from sunfleet_router.admission import Admission
+from sunfleet_router.fleet import Fleet
+from sunfleet_router.load import Load
+from sunfleet_router.metrics import Metrics
+from sunfleet_router.snapshot import Endpoint, Snapshot, Task
+
+POD = Endpoint("uid", "pod", "127.0.0.1", 8000, "prefill", "f")
+
+
+def value(registry: CollectorRegistry, name: str, labels: Mapping[str, str]) -> float | None:
+    return registry.get_sample_value(name, dict(labels))
+
+
+async def test_every_signal_is_there_as_nought_for_a_task_without_pods() -> None:
+    fleet, load = Fleet(), Load(1.0)
+    registry = Metrics(fleet, load, Admission(fleet, load, most_waiting=1)).registry
+    fleet.replace(Snapshot(tasks={"maths": Task("maths")}, pools={"team/base": ()}))
+    for name in shared.OF_ROUTER - {shared.SYNCED}:
+        found = [value(registry, name, {"task": "maths"}), value(registry, name, {"decoder": "team/base"})]
+        assert 0.0 in found, name
+    assert value(registry, shared.SYNCED, {}) is not None
+
+
+async def test_prompts_in_their_prefill_leg_are_backlog_and_the_oldest_has_an_age() -> None:
+    now = 100.0
+    load = Load(1.0, clock=lambda: now)
+    with load.prefill(POD, 300, "maths"):
+        now += 5
+        with load.prefill(POD, 40, "maths"):
+            now += 1
+            assert (load.prefill_backlog["maths"], load.oldest_prefill("maths")) == (340, 6.0)
+        assert load.prefill_backlog["maths"] == 300
+    assert (load.prefill_backlog["maths"], load.oldest_prefill("maths")) == (0, 0.0)
+
+
+async def test_a_leg_that_is_cancelled_leaves_no_backlog() -> None:
+    load = Load(1.0)
+
+    async def leg() -> None:
+        with load.prefill(POD, 7, "maths"):
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(leg())
+    await asyncio.sleep(0)
+    assert load.prefill_backlog["maths"] == 7
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert not load.prefill_backlog
+    assert load.oldest_prefill("maths") == 0.0
