@@ -126,7 +126,7 @@ demo-run: venv ## The demo itself, on an installed fleet
 	PYTHONPATH=e2e/demo:e2e/cluster:e2e:crds $(PY) -m sunfleet_demo
 
 ##@ Other
-.PHONY: format generate bench-handover bench-times help
+.PHONY: format generate bench-handover bench-operator bench-times help
 format: venv ## Rewrite to the project's format
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
@@ -136,6 +136,9 @@ generate: venv ## Regenerate crds/*.yaml from the models
 
 bench-handover: ## SUN's two legs against vLLM's ordinary prefill/decode flow, on engines of this machine
 	PYTHONPATH=bench:crds:e2e:e2e/cluster $(PY) -m handover
+
+bench-operator: ## The operator with 50, 200 and 500 SunModels: times, requests, memory (SIZES=50 for less)
+	PYTHONPATH=bench:crds:operator:e2e/cluster:tests/support $(PY) -m operator_scale $(if $(SIZES),--sizes $(SIZES)) $(if $(OUTPUT),--output $(OUTPUT))
 
 bench-times: ## Keep the times of the last demo and test runs in bench/results/
 	$(PYTHON) bench/times.py

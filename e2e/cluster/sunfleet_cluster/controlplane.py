@@ -9,7 +9,7 @@ started them if that is killed.
 
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,13 +45,14 @@ class RunningControlPlane:
 
 @contextmanager
 def control_plane(
-    folder: Path, bin_folder: Path | None = None, *, controllers: bool = False
+    folder: Path, bin_folder: Path | None = None, *, controllers: bool = False, api_flags: Sequence[str] = ()
 ) -> Iterator[RunningControlPlane]:
     """Run a control plane with its files in `folder` during the block; StartError with the end of a log when it does
     not start.
 
     `bin_folder`: where kube-apiserver lies (default: the state folder's). `controllers`: run kube-controller-manager
-    too, for tests of garbage collection, Deployments, service accounts and namespace deletion.
+    too, for tests of garbage collection, Deployments, service accounts and namespace deletion. `api_flags`: more flags
+    for kube-apiserver.
     """
     folder = folder.resolve()
     plane = _describe(folder, bin_folder or StateFolder.from_env().bin)
@@ -69,7 +70,7 @@ def control_plane(
 
         # fsync is for data that must outlive a power cut.
         extra = () if controllers else (_WITHOUT_CONTROLLERS,)
-        bring(plane.etcd("--unsafe-no-fsync"), plane.api_server("--endpoint-reconciler-type=none", *extra))
+        bring(plane.etcd("--unsafe-no-fsync"), plane.api_server("--endpoint-reconciler-type=none", *extra, *api_flags))
         if controllers:
             bring(plane.controller_manager())
         api = ApiClient(plane.api_url, plane.pki)
