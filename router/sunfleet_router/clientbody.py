@@ -1,7 +1,7 @@
 """The client's request body, checked as far as the router must understand it; the rest is the engine's to judge.
 
-Pure. What the two legs could not answer exactly (several choices, prompt log-probabilities, echo, beam search) is
-refused here, before any engine works on it.
+Pure. What the two legs could not answer exactly (prompt log-probabilities, echo, beam search) is refused here, before
+any engine works on it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,14 @@ class Ask:
     include_usage: bool
     continuous_usage: bool
     max_tokens: int | None  # what the client wrote; None when omitted
-    prompt_tokens: int  # an estimate from above until the prefill has counted
+    prompt_tokens: int  # an estimate from above until the prefill has counted; of all prompts
+    n: int = 1  # answers to each prompt
+    prompts: int = 1  # of a batch; then body["prompt"] is the list of them
+
+    @property
+    def answers(self) -> int:
+        """How many single answers the client wants; each needs its own two legs."""
+        return self.n * self.prompts
 
     @property
     def output_limit(self) -> int | None:
@@ -72,17 +79,20 @@ class Ask:
 
 def parse(kind: Kind, raw: bytes) -> Ask:
     """Check a request body; raises :class:`InvalidRequestError` that names the field and what to do."""
-    body = _load(raw)
-    _refuse_steering(body)
+    return check(kind, load(raw), len(raw))
+
+
+def check(kind: Kind, body: dict[str, Any], size: int) -> Ask:
+    """:func:`parse` for a body that has been read already; ``size`` is that of its JSON, in bytes."""
+    refuse_steering(body)
     _refuse_unanswerable(body)
-    model = body.get("model")
-    if not isinstance(model, str) or not model:
-        raise InvalidRequestError("'model' must be a string: the name of a model from GET /v1/models.", param="model")
+    model = model_of(body)
+    n = _answers_per_prompt(body)
     stream = _flag(body, "stream")
     options = _stream_options(body, stream=stream)
     max_tokens = _max_tokens(kind, body)
     _check_min_tokens(body, max_tokens)
-    estimate = _chat_estimate(body, len(raw)) if kind == "chat" else _completion_estimate(body)
+    estimate, prompts = (_chat_estimate(body, size), 1) if kind == "chat" else _completion_estimate(body)
     return Ask(
         kind=kind,
         body=body,
@@ -92,10 +102,13 @@ def parse(kind: Kind, raw: bytes) -> Ask:
         continuous_usage=_flag(options, "continuous_usage_stats", "stream_options.continuous_usage_stats"),
         max_tokens=max_tokens,
         prompt_tokens=estimate,
+        n=n,
+        prompts=prompts,
     )
 
 
-def _load(raw: bytes) -> dict[str, Any]:
+def load(raw: bytes) -> dict[str, Any]:
+    """The JSON object that a body must be; raises :class:`InvalidRequestError`."""
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -105,7 +118,16 @@ def _load(raw: bytes) -> dict[str, Any]:
     return body
 
 
-def _refuse_steering(body: dict[str, Any]) -> None:
+def model_of(body: dict[str, Any]) -> str:
+    """The model that a body names; raises :class:`InvalidRequestError`."""
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        raise InvalidRequestError("'model' must be a string: the name of a model from GET /v1/models.", param="model")
+    return model
+
+
+def refuse_steering(body: dict[str, Any]) -> None:
+    """Refuse fields with which a client would steer the engine; ones that are null are taken out."""
     for name in [key for key in body if key in REFUSED_FIELDS or key.startswith(_STEERING_PREFIX)]:
         if body[name] is not None:
             raise InvalidRequestError(f"{name!r} is set by the service and may not be sent. Remove it.", param=name)
@@ -117,12 +139,19 @@ def _refuse_unanswerable(body: dict[str, Any]) -> None:
         # 0 asks for prompt log-probabilities too; False and null ask for nothing.
         if body.get(name) is not None and body[name] is not False:
             raise InvalidRequestError(f"{name!r} is not supported: {reason}.", param=name, code="unsupported_parameter")
-    for name in ("n", "best_of"):
-        count = _integer(body, name)
-        if count is not None and count != 1:
-            raise InvalidRequestError(
-                f"{name!r} must be 1: send one request for each answer.", param=name, code="unsupported_parameter"
-            )
+
+
+def _answers_per_prompt(body: dict[str, Any]) -> int:
+    n, best_of = _integer(body, "n"), _integer(body, "best_of")
+    if n is not None and n < 1:
+        raise InvalidRequestError("'n' must be at least 1.", param="n")
+    if best_of is not None and best_of != (n or 1):
+        raise InvalidRequestError(
+            "'best_of' must be equal to 'n' or left out: the engine ranks no answers.",
+            param="best_of",
+            code="unsupported_parameter",
+        )
+    return n or 1
 
 
 def _flag(body: dict[str, Any], name: str, param: str | None = None) -> bool:
@@ -177,22 +206,23 @@ def _chat_estimate(body: dict[str, Any], size: int) -> int:
     return size // BYTES_PER_TOKEN + 1
 
 
-def _completion_estimate(body: dict[str, Any]) -> int:
+def _completion_estimate(body: dict[str, Any]) -> tuple[int, int]:
+    """(tokens of all prompts, prompts)."""
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = body["prompt"] = prompt[0]  # a batch of one has the same answer
+    if isinstance(prompt, list) and prompt and all(isinstance(one, str | list) for one in prompt):
+        return sum(map(_prompt_estimate, prompt)), len(prompt)
+    return _prompt_estimate(prompt), 1
+
+
+def _prompt_estimate(prompt: object) -> int:
     if isinstance(prompt, str):
         return len(prompt.encode(errors="surrogatepass")) // BYTES_PER_TOKEN + 1
-    if not isinstance(prompt, list):
-        raise InvalidRequestError("'prompt' must be a string or a list of token ids.", param="prompt")
-    if not prompt:
+    if prompt == []:
         raise InvalidRequestError("'prompt' is empty.", param="prompt")
-    if all(type(token) is int and token >= 0 for token in prompt):
+    if isinstance(prompt, list) and all(type(token) is int and token >= 0 for token in prompt):
         return len(prompt)
-    if all(isinstance(one, str | list) for one in prompt):
-        raise InvalidRequestError(
-            "A batch of prompts is not supported: send one request for each prompt.",
-            param="prompt",
-            code="unsupported_parameter",
-        )
-    raise InvalidRequestError("'prompt' must be a string or a list of token ids.", param="prompt")
+    raise InvalidRequestError(
+        "'prompt' must be a string, a list of token ids, or a list of such prompts.", param="prompt"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractContextManager
 
 from sunfleet_router import answers, legs, verdict
 from sunfleet_router.admission import Seat
@@ -55,26 +56,29 @@ class Flow:
             raise UnavailableError("The router has not seen the fleet yet; try again in a moment.", code="not_synced")
         raise UnknownModelError(model)
 
-    async def serve(self, ask: Ask, task: Task, reply: ClientReply, request_id: str, headers: dict[str, str]) -> None:
-        """Answer one request, trying other pods for as long as the client has not got a byte."""
-        with self._load.request(task):
-            call = self._call(ask, task, reply, request_id, headers)
-            for left in reversed(range(self._settings.attempts)):
-                try:
-                    await self._attempt(call)
-                    return
-                except LegFailedError as failure:
-                    if reply.started:  # the resumes are spent; what failed has been noted then
-                        raise
-                    self._pairing.note(call, failure)
-                    if not failure.retryable or not left:
-                        raise
-                    call.failure = failure
-                    self._metrics.retries.labels(task.name).inc()
-                    if failure.code == verdict.PREEMPTED:
-                        await self._pause(call)
-                except UnavailableError as nothing_left:
-                    raise (None if reply.started else call.failure) or nothing_left from None
+    def counted(self, task: Task) -> AbstractContextManager[None]:
+        """A context for one client's request, however many answers it wants; raises above the task's limit."""
+        return self._load.request(task)
+
+    async def answer(self, ask: Ask, task: Task, reply: ClientReply, request_id: str, headers: dict[str, str]) -> None:
+        """Make one answer, trying other pods for as long as the client has not got a byte."""
+        call = self._call(ask, task, reply, request_id, headers)
+        for left in reversed(range(self._settings.attempts)):
+            try:
+                await self._attempt(call)
+                return
+            except LegFailedError as failure:
+                if reply.started:  # the resumes are spent; what failed has been noted then
+                    raise
+                self._pairing.note(call, failure)
+                if not failure.retryable or not left:
+                    raise
+                call.failure = failure
+                self._metrics.retries.labels(task.name).inc()
+                if failure.code == verdict.PREEMPTED:
+                    await self._pause(call)
+            except UnavailableError as nothing_left:
+                raise (None if reply.started else call.failure) or nothing_left from None
 
     def _call(self, ask: Ask, task: Task, reply: ClientReply, request_id: str, headers: dict[str, str]) -> Call:
         route = route_policy.choose(task.routes, request_id)

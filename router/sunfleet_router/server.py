@@ -18,9 +18,12 @@ from fastapi import FastAPI
 from prometheus_client import start_http_server
 
 from sunfleet_router.admission import Admission
+from sunfleet_router.desk import Desk
 from sunfleet_router.discovery import KubernetesDiscovery
+from sunfleet_router.fanout import Fanout
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.flow import Flow
+from sunfleet_router.generation import Serving
 from sunfleet_router.load import Load
 from sunfleet_router.metrics import Metrics
 from sunfleet_router.pairing import Pairing
@@ -28,7 +31,7 @@ from sunfleet_router.release import Releaser
 from sunfleet_router.settings import RouterSettings
 from sunfleet_router.static import StaticDiscovery, load
 from sunfleet_router.streaming import Streaming
-from sunfleet_router.surface import Desk, make_app
+from sunfleet_router.surface import make_app
 from sunfleet_router.upstream import Upstream
 
 logger = logging.getLogger(__name__)
@@ -71,7 +74,8 @@ def assemble_parts(settings: RouterSettings) -> Parts:
         if settings.config
         else KubernetesDiscovery(settings, fleet, upstream)
     )
-    app = make_app(fleet, flow, metrics, desk, settings.max_body_bytes)
+    fanout = Fanout(flow, most=settings.max_answers, at_once=settings.answers_at_once)
+    app = make_app(fleet, Serving(flow, fanout, metrics, desk, settings.max_body_bytes))
     return Parts(settings, fleet, spare, admission, upstream, metrics, releaser, desk, app, discovery)
 
 

@@ -30,6 +30,8 @@ class RouterSettings(BaseSettings):
     # What a client may send and how much may wait. The limits of one task are in its SunModel.
     max_body_bytes: int = Field(default=16 << 20, ge=1024)  # above it 413; a 128k-token chat is about 0.6 MB
     max_answer_bytes: int = Field(default=64 << 20, ge=1024)  # one engine's not-streamed answer
+    max_answers: int = Field(default=256, ge=1)  # prompts x n of one request, each of which needs its own two legs
+    answers_at_once: int = Field(default=32, ge=1)  # of these; the others wait, so that one batch fills no queue
     max_queued_requests: int = Field(default=4096, ge=0)  # waiting for decode room, all tasks together
     assumed_output_tokens: int = Field(default=1024, ge=1)  # reserved when the client names no max_tokens: more wastes
     # room, less risks that the decoder must preempt

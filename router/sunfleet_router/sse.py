@@ -7,6 +7,7 @@ text.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from sunfleet_api import wire
@@ -64,6 +65,13 @@ def before_error(events: bytes) -> int:
 def payload(events: bytes) -> bytes:
     """The data of the first of some single-line events."""
     return events.partition(b"\n")[0].strip().removeprefix(b"data: ")
+
+
+def data(events: bytes) -> Iterator[bytes]:
+    """The data of each of some whole events that are one line long, as engines write them."""
+    for line in events.splitlines():
+        if line.startswith(b"data:"):
+            yield line[5:].strip()
 
 
 def _last_boundary(data: bytes, end: int) -> int:
