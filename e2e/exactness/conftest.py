@@ -31,10 +31,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print the table, and keep it beside the times of the suites."""
-    table = config.stash[_JUDGE].table
+    judge = config.stash[_JUDGE]
+    table = judge.table
     if table.rows:
         terminalreporter.section("exactness")
         terminalreporter.write_line(table.text())
+        for decoder, far in judge.furthest.items():
+            terminalreporter.write_line(
+                f"{decoder}: furthest from the reference: {far.gap:.1e} in logits, {far.logprob:.1e} in log-probability"
+            )
         table.write(StateFolder.from_env().root / "times" / "exactness.json")
 
 

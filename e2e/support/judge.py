@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from support.client import Answer
-from support.exact import FLOAT32, Rule, judge
+from support.exact import FLOAT32, Rule, distances, judge
 from support.reference import Scores
 from support.table import Table
 
@@ -18,6 +18,7 @@ class Judge:
 
     def __init__(self) -> None:
         self.table = Table()
+        self.furthest: dict[str, Rule] = {}  # by kind of decoder: the largest distances seen in right answers
         self._lock = threading.Lock()
 
     def check(
@@ -33,6 +34,10 @@ class Judge:
             row.mismatches -= 1
             row.tokens += verdict.compared
             row.near_ties += verdict.near_ties
+            seen = self.furthest.get(decoder, Rule(0.0, 0.0))
+            self.furthest[decoder] = Rule(
+                max(seen.gap, *scores.gaps), max(seen.logprob, *distances(answer.logprobs, scores), 0.0)
+            )
 
     def note(
         self, line: str, *, prefill: str = LORA, decoder: str = SIXTEEN_BIT, resumes: int = 0, preempted: int = 0

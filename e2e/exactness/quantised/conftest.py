@@ -12,6 +12,7 @@ import pytest
 
 from sunfleet_cluster.state import StateFolder
 from support.engines import ROOT
+from support.exact import FLOAT16
 from support.judge import W4A16, Judge
 from support.local_fleet import POOL, LocalFleet, local_fleet
 from support.local_tasks import SMALL_POOL, decoder, lora_and_full
@@ -73,4 +74,4 @@ def prompts(local: LocalFleet, seed: int) -> Prompts:
 
 @pytest.fixture
 def trial(local: LocalFleet, judge: Judge, prompts: Prompts) -> Trial:
-    return Trial(local, judge, prompts, W4A16)
+    return Trial(local, judge, prompts, W4A16, FLOAT16)

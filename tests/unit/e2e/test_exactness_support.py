@@ -14,7 +14,7 @@ import pytest
 
 from support.client import Answer
 from support.cuts import CuttingProxy, Proxies
-from support.exact import Rule, judge
+from support.exact import Rule, judge, unexplained
 from support.judge import Judge
 from support.reference import Scores
 from support.shapes import of_stream, of_whole
@@ -92,6 +92,17 @@ def test_near_ties_are_counted_and_do_not_end_the_comparison() -> None:
     with pytest.raises(AssertionError, match="token 1 of 2"):
         judge(answered(), scores([9, 8], [5e-4, 5e-3]))
     assert judge(answered(), scores([9, 8], [5e-4, 0.2]), Rule(0.25, 1.0)).near_ties == 2
+
+
+def test_a_log_probability_gives_away_what_the_token_does_not() -> None:
+    """The decoder alone often says the same word, but is not as sure of it."""
+    right = scores([3, 4], logprobs=[-0.5, -1.0])
+    assert unexplained([], right, Rule(0.15, 0.15)) == []
+    assert unexplained([-0.6, -1.1], right, Rule(0.15, 0.15)) == []
+    assert unexplained([-0.6, -1.4], right, Rule(0.15, 0.15)) == [1]
+    assert unexplained([-0.9, -1.0], scores([3, 9], [0.0, 0.3]), Rule(0.15, 0.15)) == [1]
+    with pytest.raises(AssertionError, match=r"log-probability differs by 0\.4"):
+        judge(answered(logprobs=[-0.5, -1.4]), right)
 
 
 @pytest.mark.parametrize(
