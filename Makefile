@@ -58,7 +58,7 @@ e2e-exactness-short: ## The part of it that make test runs
 	$(PYTEST) e2e/exactness -m "not long"
 
 e2e-exactness-local: ## The part of it that needs no cluster, only engines on loopback
-	$(PYTEST) e2e/exactness/local e2e/exactness/shaped
+	$(PYTEST) e2e/exactness --ignore e2e/exactness/test_exactness.py
 
 e2e-operator: ## The operator on the real cluster, with the fake engine
 	$(PYTEST) e2e/operator
@@ -139,6 +139,9 @@ bench-handover: ## SUN's two legs against vLLM's ordinary prefill/decode flow, o
 
 bench-operator: ## The operator with 50, 200 and 500 SunModels: times, requests, memory (SIZES=50 for less)
 	PYTHONPATH=bench:crds:operator:e2e/cluster:tests/support $(PY) -m operator_scale $(if $(SIZES),--sizes $(SIZES)) $(if $(OUTPUT),--output $(OUTPUT))
+
+bench-progress-delay: ## NIXL's polling delay: what an idle engine burns against what a hand-over waits
+	PYTHONPATH=bench:crds:e2e:e2e/cluster $(PY) -m handover.progress_delay
 
 bench-times: ## Keep the times of the last demo and test runs in bench/results/
 	$(PYTHON) bench/times.py
