@@ -68,6 +68,7 @@ class Kind:
     plural: str
     singular: str
     short_names: tuple[str, ...]
+    scales: bool = True  # has a /scale subresource
 
     @property
     def crd_name(self) -> str:

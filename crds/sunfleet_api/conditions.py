@@ -38,6 +38,7 @@ class ConditionType(StrEnum):
     BUDGET_EXCEEDED = "BudgetExceeded"
     FIELDS_IGNORED = "FieldsIgnored"
     DELETION_BLOCKED = "DeletionBlocked"
+    PROFILES_OUTDATED = "ProfilesOutdated"
 
 
 # What it means that a condition is True.
@@ -58,6 +59,7 @@ MEANINGS: Final[Mapping[ConditionType, str]] = {
     ConditionType.PAUSED: "`spec.paused` holds the operator back.",
     ConditionType.BUDGET_EXCEEDED: "More pods are wanted than `gpuBudget` allows.",
     ConditionType.FIELDS_IGNORED: "The message names fields that are set and have no effect yet.",
+    ConditionType.PROFILES_OUTDATED: "A ServingProfile has changed or gone since this object took it over.",
     ConditionType.DELETION_BLOCKED: "The decoder is to be deleted, but SunModels still use it.",
 }
 
@@ -69,6 +71,7 @@ DECODER_ROLL_UP: Final = (
     ConditionType.AVAILABLE,
     ConditionType.ROUTER_SYNCED,
 )
+PROFILE_ROLL_UP: Final = (ConditionType.ACCEPTED,)
 MODEL_ROLL_UP: Final = (
     ConditionType.ACCEPTED,
     ConditionType.RESOLVED_REFS,
@@ -97,6 +100,7 @@ class Reason(StrEnum):
     DECODER_DELETING = "DecoderDeleting"
     NOT_ALLOWED_BY_DECODER = "NotAllowedByDecoder"
     VOLUME_CLAIM_NOT_FOUND = "VolumeClaimNotFound"
+    PROFILE_NOT_FOUND = "ProfileNotFound"
     # WeightsReady
     RESOLVING = "Resolving"
     RESOLVE_FAILED = "ResolveFailed"
@@ -123,6 +127,7 @@ class Reason(StrEnum):
     # Something to say
     NOT_YET_SUPPORTED = "NotYetSupported"
     IN_USE = "InUse"
+    PROFILE_CHANGED = "ProfileChanged"
 
 
 class Condition(ApiModel):

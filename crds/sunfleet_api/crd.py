@@ -7,6 +7,7 @@ from typing import Any, Final
 from sunfleet_api import names
 from sunfleet_api.kinds import KINDS
 from sunfleet_api.schema import resource_schema
+from sunfleet_api.serving_profile import SERVING_PROFILE
 from sunfleet_api.shared_decoder import SHARED_DECODER
 from sunfleet_api.sun_model import SUN_MODEL
 
@@ -52,6 +53,18 @@ COLUMNS: Final = {
         *_PODS,
         *_TAIL,
     ),
+    SERVING_PROFILE.kind: (
+        *_READY,
+        _column("Attached", ".status.attachedObjects", "integer", about="Objects that refer to this profile"),
+        _TAIL[-1],
+    ),
+}
+_SCALE: Final[Document] = {
+    "scale": {
+        "specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    }
 }
 
 
@@ -79,14 +92,7 @@ def crd(kind: str) -> Document:
                     "served": True,
                     "storage": True,
                     "additionalPrinterColumns": list(COLUMNS[kind]),
-                    "subresources": {
-                        "status": {},
-                        "scale": {
-                            "specReplicasPath": ".spec.replicas",
-                            "statusReplicasPath": ".status.replicas",
-                            "labelSelectorPath": ".status.selector",
-                        },
-                    },
+                    "subresources": {"status": {}, **(_SCALE if model.KIND.scales else {})},
                     "schema": {"openAPIV3Schema": resource_schema(model)},
                 }
             ],

@@ -30,10 +30,8 @@ def _asks(spec: SunModelSpec, field: str, *, unless: object = None) -> bool:
 _OF_DECODER: Final[Mapping[str, Callable[[SharedDecoderSpec], bool]]] = {
     "autoscaling": lambda spec: _scales(spec.autoscaling),
     "gpuBudget": lambda spec: bool(spec.gpu_budget),
-    "profileRefs": lambda spec: bool(spec.profile_refs),
     "quantization": lambda spec: spec.quantization is not None,
     "rollout.engineUpgrade": lambda spec: spec.rollout.engine_upgrade != "Manual",
-    "rollout.profileUpdates": lambda spec: spec.rollout.profile_updates != "Manual",
 }
 _OF_MODEL: Final[Mapping[str, Callable[[SunModelSpec], bool]]] = {
     "autoscaling": lambda spec: _scales(spec.autoscaling),
@@ -41,9 +39,7 @@ _OF_MODEL: Final[Mapping[str, Callable[[SunModelSpec], bool]]] = {
     "prefill.adapter.poolRef": lambda spec: (
         spec.prefill.adapter is not None and spec.prefill.adapter.pool_ref is not None
     ),
-    "profileRefs": lambda spec: bool(spec.profile_refs),
     "rollout.engineUpgrade": lambda spec: spec.rollout.engine_upgrade != "Manual",
-    "rollout.profileUpdates": lambda spec: spec.rollout.profile_updates != "Manual",
     "traffic.weight": lambda spec: spec.traffic.weight != 1,
     "verification.goldenPrompts": lambda spec: _asks(spec, "golden_prompts"),
     "verification.minMatchPercent": lambda spec: _asks(spec, "min_match_percent"),

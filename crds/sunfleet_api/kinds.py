@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sunfleet_api import names
+from sunfleet_api.serving_profile import ServingProfile
 from sunfleet_api.shared_decoder import SharedDecoder
 from sunfleet_api.sun_model import SunModel
 
-AnyResource = SharedDecoder | SunModel
-KINDS: Final[Mapping[str, type[SharedDecoder] | type[SunModel]]] = {
-    cls.KIND.kind: cls for cls in (SharedDecoder, SunModel)
-}
+AnyResource = SharedDecoder | SunModel | ServingProfile
+AnyClass = type[SharedDecoder] | type[SunModel] | type[ServingProfile]
+_CLASSES: Final[tuple[AnyClass, ...]] = (SharedDecoder, SunModel, ServingProfile)
+KINDS: Final[Mapping[str, AnyClass]] = {cls.KIND.kind: cls for cls in _CLASSES}
 
 
 def parse(document: Mapping[str, Any]) -> AnyResource:
@@ -29,7 +30,7 @@ def parse_strict(document: Mapping[str, Any]) -> AnyResource:
     return _class_of(document).model_validate(document, extra="forbid")
 
 
-def _class_of(document: Mapping[str, Any]) -> type[SharedDecoder] | type[SunModel]:
+def _class_of(document: Mapping[str, Any]) -> AnyClass:
     kind, version = document.get("kind"), document.get("apiVersion")
     if version != names.API_VERSION:
         raise ValueError(f"apiVersion {version!r}: expected {names.API_VERSION}")

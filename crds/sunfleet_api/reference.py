@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sunfleet_api import names
-from sunfleet_api.conditions import DECODER_ROLL_UP, MEANINGS, MODEL_ROLL_UP, ConditionType
+from sunfleet_api.base import Kind
+from sunfleet_api.conditions import DECODER_ROLL_UP, MEANINGS, MODEL_ROLL_UP, PROFILE_ROLL_UP, ConditionType
 from sunfleet_api.inactive import INACTIVE
 from sunfleet_api.kinds import KINDS
 from sunfleet_api.markers import VALIDATIONS
 from sunfleet_api.schema import resource_schema
+from sunfleet_api.serving_profile import SERVING_PROFILE
 from sunfleet_api.shared_decoder import SHARED_DECODER
 from sunfleet_api.sun_model import SUN_MODEL
 
@@ -23,7 +25,11 @@ numbers with a fraction are strings (`"0.7"`). A field in *italics* is required 
 parent is given. Rules are checked by the API server. `kubectl explain sdec.spec.engine` shows the same texts.
 """
 _SHOWN_CHOICES: Final = 8
-_ROLL_UPS: Final = {SHARED_DECODER.kind: DECODER_ROLL_UP, SUN_MODEL.kind: MODEL_ROLL_UP}
+_ROLL_UPS: Final = {
+    SHARED_DECODER.kind: DECODER_ROLL_UP,
+    SUN_MODEL.kind: MODEL_ROLL_UP,
+    SERVING_PROFILE.kind: PROFILE_ROLL_UP,
+}
 
 
 def reference() -> str:
@@ -33,16 +39,25 @@ def reference() -> str:
         schema = resource_schema(model)
         short = ", ".join(f"`{name}`" for name in model.KIND.short_names)
         parts += [
-            f"## {kind}\n\n{schema['description']} Short name {short}; `/scale` and `/status` subresources.\n",
+            f"## {kind}\n\n{schema['description']} Short name {short}; {_subresources(model.KIND)}.\n",
             _rules("Name", schema),
             f"### `{kind}.spec`\n\n{_table(schema['properties']['spec'])}",
             _rules("Rules across fields", schema["properties"]["spec"]),
-            f"Accepted and without effect yet (condition `FieldsIgnored`): {_listed(INACTIVE[kind])}.\n",
+            _inactive(kind),
             f"### `{kind}.status`\n\n{_table(schema['properties']['status'])}",
             f"`Ready` is the first of these that is not True, or True: {_listed(_ROLL_UPS[kind])}.\n",
         ]
     parts.append(_conditions())
     return "\n".join(part for part in parts if part)
+
+
+def _subresources(kind: Kind) -> str:
+    return "`/scale` and `/status` subresources" if kind.scales else "`/status` subresource"
+
+
+def _inactive(kind: str) -> str:
+    fields = INACTIVE.get(kind)
+    return f"Accepted and without effect yet (condition `FieldsIgnored`): {_listed(fields)}.\n" if fields else ""
 
 
 def _listed(items: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -63,20 +63,23 @@ class ScaleToZero(ApiModel):
     """No request for so long means zero replicas; the clock begins when the first pod is Ready."""
 
 
+ZERO_NEEDS_NO_MINIMUM: Final = Cel(
+    "!has(self.scaleToZero) || (has(self.minReplicas) && self.minReplicas == 0)",
+    "scaleToZero needs minReplicas: 0",
+    ".scaleToZero",
+)
+
+
 class Autoscaling(ApiModel):
     """Who decides the replica count, and within which limits."""
 
-    RULES: ClassVar = (
+    RULES: ClassVar[tuple[Cel, ...]] = (
         Cel(
             "!has(self.minReplicas) || self.minReplicas <= self.maxReplicas",
             "minReplicas must not be greater than maxReplicas",
             ".minReplicas",
         ),
-        Cel(
-            "!has(self.scaleToZero) || (has(self.minReplicas) && self.minReplicas == 0)",
-            "scaleToZero needs minReplicas: 0",
-            ".scaleToZero",
-        ),
+        ZERO_NEEDS_NO_MINIMUM,
     )
 
     mode: Literal["BuiltIn", "External"] = "BuiltIn"

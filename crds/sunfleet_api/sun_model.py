@@ -103,6 +103,8 @@ class SunModelStatus(ApiModel):
     """Result of the golden prompts."""
     canary: CanaryStatus | None = None
     """How far the canary has come."""
+    effective_traffic: Traffic | None = None
+    """`spec.traffic` over that of the ServingProfiles, where there are any: what routers go by."""
     scaling: ScalingStatus | None = None
 
 
@@ -124,6 +126,11 @@ class SunModel(Resource):
     """What is wanted."""
     status: SunModelStatus = Field(default_factory=SunModelStatus)
     """What was observed."""
+
+    @property
+    def traffic_limits(self) -> Traffic:
+        """What routers go by."""
+        return self.status.effective_traffic or self.spec.traffic
 
     @property
     def model_name(self) -> str:

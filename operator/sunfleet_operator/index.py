@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from sunfleet_api import names
 from sunfleet_operator.observed import User
-from sunfleet_operator.references import decoders_of, model_name
+from sunfleet_operator.references import decoders_of, model_name, profiles_of
 from sunfleet_operator.types import (
     DECODER,
     MODEL,
@@ -37,6 +37,7 @@ class Index:
         self._names: dict[Key, str] = {}
         self._users: defaultdict[Key, dict[Key, User]] = defaultdict(dict)  # by decoder
         self._named: defaultdict[str, set[Key]] = defaultdict(set)
+        self._profiles: dict[Key, frozenset[str]] = {}  # names that each object refers to
         self._facts: dict[Key, object] = {}  # what others depend on, per object
         self._serving: dict[tuple[str, str], bool] = {}  # decode Deployments (namespace, name)
         self._ready: dict[Key, str] = {}
@@ -49,6 +50,23 @@ class Index:
 
     def user_keys(self, decoder: Key) -> frozenset[Key]:
         return frozenset(self._users.get(decoder, ()))
+
+    def profile_users(self, profile: Key, *, everybody: bool) -> frozenset[Key]:
+        """Objects that start from a ServingProfile: of its namespace, or, for the operator's, of any."""
+        return frozenset(
+            key
+            for key, wanted in self._profiles.items()
+            if profile.name in wanted and (everybody or key.namespace == profile.namespace)
+        )
+
+    def profiles_changed(self, kind: str, live: Json, *, gone: bool) -> frozenset[str]:
+        """Take in what an object starts from; the names of profiles that it began or ceased to refer to."""
+        key = key_of(kind, live)
+        before = self._profiles.pop(key, frozenset())
+        after = frozenset() if gone else frozenset(profiles_of(live))
+        if after:
+            self._profiles[key] = after
+        return before ^ after
 
     def rivals(self, key: Key, model: Json) -> frozenset[Key]:
         """Other SunModels that had the same model name when last seen."""
@@ -125,6 +143,7 @@ class Index:
         """Start over from complete lists: what is not in them is gone."""
         news, self._news = self._news or {}, None
         self._decoders.clear()
+        self._profiles.clear()
         self._names.clear()
         self._users.clear()
         self._named.clear()
@@ -135,6 +154,7 @@ class Index:
         for key, live in (latest | news).items():
             if live is not None:
                 (self.model_changed if key.kind == MODEL else self.decoder_changed)(live, gone=False)
+                self.profiles_changed(key.kind, live, gone=False)
 
     def _forget(self, key: Key) -> None:
         for decoder in self._decoders.pop(key, frozenset()):

@@ -9,12 +9,21 @@ from typing import Protocol
 from sunfleet_api import names
 from sunfleet_operator.build import labels
 from sunfleet_operator.index import Index
-from sunfleet_operator.observed import Children, ObservedDecoder, ObservedModel, ObservedNamespace, User
-from sunfleet_operator.references import decoder_of, decoders_of
+from sunfleet_operator.observed import (
+    Children,
+    FoundProfile,
+    ObservedDecoder,
+    ObservedModel,
+    ObservedNamespace,
+    ObservedProfile,
+    User,
+)
+from sunfleet_operator.references import decoder_of, decoders_of, profiles_of
 from sunfleet_operator.types import (
     DECODER,
     MODEL,
     NAMESPACE,
+    PROFILE,
     Json,
     Key,
     controller_of,
@@ -36,18 +45,20 @@ class Reader(Protocol):
     def serves(self, namespace: str) -> bool: ...
 
 
-async def observe_decoder(reader: Reader, index: Index, key: Key) -> ObservedDecoder | None:
-    """``None`` when the object is gone."""
+async def observe_decoder(reader: Reader, index: Index, key: Key, presets: str = "") -> ObservedDecoder | None:
+    """``None`` when the object is gone. ``presets``: namespace of the ServingProfiles that are for everybody."""
     live = await reader.get(DECODER, key.namespace, key.name)
     if live is None:
         return None
-    children, users = await asyncio.gather(_children(reader, key, live), _users(reader, index, key, live))
+    children, users, profiles = await asyncio.gather(
+        _children(reader, key, live), _users(reader, index, key, live), _profiles(reader, key, live, presets)
+    )
     terminating = is_terminating(live) and await _namespace_terminating(reader, key.namespace)
-    return ObservedDecoder(key, _with_kind(DECODER, live), children, users, terminating)
+    return ObservedDecoder(key, _with_kind(DECODER, live), children, users, terminating, profiles)
 
 
-async def observe_model(reader: Reader, index: Index, key: Key) -> ObservedModel | None:
-    """``None`` when the object is gone."""
+async def observe_model(reader: Reader, index: Index, key: Key, presets: str = "") -> ObservedModel | None:
+    """``None`` when the object is gone. ``presets``: as above."""
     live = await reader.get(MODEL, key.namespace, key.name)
     if live is None:
         return None
@@ -59,7 +70,9 @@ async def observe_model(reader: Reader, index: Index, key: Key) -> ObservedModel
         _rivals(reader, index, key, live),
         reader.get(NAMESPACE, "", key.namespace) if target.namespace != key.namespace else _nothing(),
     )
-    contract, deployments = await asyncio.gather(_contract(reader, decoder), _decode_deployments(reader, decoder))
+    contract, deployments, profiles = await asyncio.gather(
+        _contract(reader, decoder), _decode_deployments(reader, decoder), _profiles(reader, key, live, presets)
+    )
     return ObservedModel(
         key,
         _with_kind(MODEL, live),
@@ -69,8 +82,17 @@ async def observe_model(reader: Reader, index: Index, key: Key) -> ObservedModel
         deployments,
         rivals,
         namespace_labels=labels_of(space) if space else {},
+        profiles=profiles,
         decoder_served=reader.serves(target.namespace),
     )
+
+
+async def observe_profile(reader: Reader, index: Index, key: Key, presets: str = "") -> ObservedProfile | None:
+    """``None`` when it is gone."""
+    live = await reader.get(PROFILE, key.namespace, key.name)
+    if live is None:
+        return None
+    return ObservedProfile(_with_kind(PROFILE, live), len(index.profile_users(key, everybody=key.namespace == presets)))
 
 
 async def observe_namespace(reader: Reader, key: Key) -> ObservedNamespace | None:
@@ -82,6 +104,18 @@ async def observe_namespace(reader: Reader, key: Key) -> ObservedNamespace | Non
     pods = await reader.list("Pod", key.name, labels=labels.OURS)
     live = await reader.get(NAMESPACE, "", key.name)
     return None if live is None else ObservedNamespace({**live, "kind": NAMESPACE}, tuple(pods))
+
+
+async def _profiles(reader: Reader, key: Key, live: Json, presets: str) -> tuple[FoundProfile, ...]:
+    """Each of the object's own namespace, or of the operator's."""
+
+    async def find(name: str) -> FoundProfile:
+        found = await reader.get(PROFILE, key.namespace, name)
+        if found is None and presets:
+            found = await reader.get(PROFILE, presets, name)
+        return FoundProfile(name, found)
+
+    return tuple(await asyncio.gather(*map(find, profiles_of(live))))
 
 
 async def _nothing() -> None:

@@ -29,12 +29,21 @@ class Children:
 
 
 @dataclass(frozen=True)
+class FoundProfile:
+    """A ServingProfile that an object names; ``live`` is None when there is none in the namespaces that count."""
+
+    name: str
+    live: Json | None
+
+
+@dataclass(frozen=True)
 class Defaults:
     """Settings of the operator that end up in new children."""
 
     engine_image: str
     fetcher: Fetcher
     pull_policy: str = ""
+    profile_namespace: str = ""  # ServingProfiles there are for objects of every namespace
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,15 @@ class ObservedDecoder:
     children: Children = field(default_factory=Children)
     users: tuple[User, ...] = ()
     namespace_terminating: bool = False
+    profiles: tuple[FoundProfile, ...] = ()
+
+
+@dataclass(frozen=True)
+class ObservedProfile:
+    """A ServingProfile, and how many objects refer to it."""
+
+    live: Json
+    attached: int = 0
 
 
 @dataclass(frozen=True)
@@ -105,4 +123,5 @@ class ObservedModel:
     decoder_deployments: tuple[Json, ...] = ()
     rivals: tuple[Json, ...] = ()
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    profiles: tuple[FoundProfile, ...] = ()
     decoder_served: bool = True  # its namespace is one of those that this operator serves

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from sunfleet_api import names
 from sunfleet_operator import metrics
 from sunfleet_operator.build.weights import Fetcher
-from sunfleet_operator.cluster import Cluster, ClusterError
+from sunfleet_operator.cluster import Cluster, ClusterError, NotFoundError
 from sunfleet_operator.health import Health
 from sunfleet_operator.index import Index
 from sunfleet_operator.observed import Defaults
@@ -20,6 +21,7 @@ from sunfleet_operator.types import (
     DECODER,
     MODEL,
     NAMESPACE,
+    PROFILE,
     Json,
     Key,
     is_terminating,
@@ -71,14 +73,23 @@ class Operator:
             self.queue.add(key)
 
     def _concerned(self, kind: str, live: Json, *, gone: bool) -> set[Key]:
-        if kind == MODEL:
-            return {key_of(MODEL, live), *self.index.model_changed(live, gone=gone)}
-        if kind == DECODER:
-            return {key_of(DECODER, live), *self.index.decoder_changed(live, gone=gone)}
+        if kind in {MODEL, DECODER}:
+            changed = self.index.model_changed if kind == MODEL else self.index.decoder_changed
+            return {key_of(kind, live), *changed(live, gone=gone), *self._profiles_of(kind, live, gone=gone)}
+        if kind == PROFILE:
+            key = key_of(PROFILE, live)
+            everybody = key.namespace == self.settings.profile_namespace
+            return {key, *self.index.profile_users(key, everybody=everybody)}
         if kind == NAMESPACE:
             return {Key(NAMESPACE, "", name_of(live))} if is_terminating(live) and not gone else set()
         keys = set() if (owner := owner_of(live)) is None else {owner}
         return keys | self.index.decode_pods_changed(live, gone=gone) if kind == "Deployment" else keys
+
+    def _profiles_of(self, kind: str, live: Json, *, gone: bool) -> set[Key]:
+        """Profiles whose count of users changed, wherever they lie."""
+        names_changed = self.index.profiles_changed(kind, live, gone=gone)
+        spaces = {namespace_of(live), self.settings.profile_namespace} - {""}
+        return {Key(PROFILE, space, name) for space in spaces for name in names_changed}
 
     async def resync(self) -> None:
         """Look at everything again."""
@@ -89,6 +100,15 @@ class Operator:
             self.queue.add(key_of(DECODER, live))
         for live in models:
             self.queue.add(key_of(MODEL, live))
+        for live in await self._profiles():
+            self.queue.add(key_of(PROFILE, live))
+
+    async def _profiles(self) -> Sequence[Json]:
+        """None where the cluster's CRDs are older than this operator."""
+        try:
+            return await self.cluster.list_served(PROFILE)
+        except NotFoundError:
+            return ()
 
     async def _resync_until_it_works(self) -> None:
         delay = 1.0
@@ -117,4 +137,4 @@ def owner_of(live: Json) -> Key | None:
 
 def defaults(settings: Settings) -> Defaults:
     fetcher = Fetcher(settings.weights_image, settings.image_pull_policy, settings.hf_endpoint)
-    return Defaults(settings.engine_image, fetcher, settings.image_pull_policy)
+    return Defaults(settings.engine_image, fetcher, settings.image_pull_policy, settings.profile_namespace)

@@ -13,12 +13,12 @@ from sunfleet_operator import apply, metrics
 from sunfleet_operator.apply import Writer
 from sunfleet_operator.cluster import RefusedError, TerminatingError
 from sunfleet_operator.index import Index
-from sunfleet_operator.observe import Reader, observe_decoder, observe_model, observe_namespace
+from sunfleet_operator.observe import Reader, observe_decoder, observe_model, observe_namespace, observe_profile
 from sunfleet_operator.observed import Defaults
-from sunfleet_operator.plan import decoder, model, namespace
+from sunfleet_operator.plan import decoder, model, namespace, profile
 from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.plan.common import told_refusal
-from sunfleet_operator.types import DECODER, NAMESPACE, Json, Key
+from sunfleet_operator.types import DECODER, NAMESPACE, PROFILE, Json, Key
 
 logger = logging.getLogger(__name__)
 
@@ -94,12 +94,16 @@ class Reconciler:
         if key.kind == NAMESPACE:
             space = await observe_namespace(self._store, key)
             return None if space is None else (space.live, namespace.plan(space))
+        presets = self._defaults.profile_namespace
+        if key.kind == PROFILE:
+            preset = await observe_profile(self._store, self._index, key, presets)
+            return None if preset is None else (preset.live, profile.plan(preset, self._now()))
         if key.kind == DECODER:
-            pool = await observe_decoder(self._store, self._index, key)
+            pool = await observe_decoder(self._store, self._index, key, presets)
             return (
                 None if pool is None else (pool.live, decoder.plan(pool, self._defaults, self._now(), refusal=refusal))
             )
-        task = await observe_model(self._store, self._index, key)
+        task = await observe_model(self._store, self._index, key, presets)
         return None if task is None else (task.live, model.plan(task, self._defaults, self._now(), refusal=refusal))
 
 

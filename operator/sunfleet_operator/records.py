@@ -82,13 +82,22 @@ class ModelRevision(_Record):
     template: dict[str, Any] = Field(default_factory=dict)
 
 
-AnyRecord = WeightsRecord | DecoderRevision | ModelRevision
+class ProfilesRecord(_Record):
+    """What an object took over from its ServingProfiles, so that an edit of one does not change it by itself."""
+
+    record: Literal["profiles"] = "profiles"
+    asked: str  # hash of the object's own spec when it did
+    preset: dict[str, Any] = Field(default_factory=dict)
+
+
+AnyRecord = WeightsRecord | DecoderRevision | ModelRevision | ProfilesRecord
 _BY_WORD: dict[object, type[AnyRecord]] = {
     "weights": WeightsRecord,
     "decoder": DecoderRevision,
     "model": ModelRevision,
+    "profiles": ProfilesRecord,
 }
-R = TypeVar("R", WeightsRecord, DecoderRevision, ModelRevision)
+R = TypeVar("R", WeightsRecord, DecoderRevision, ModelRevision, ProfilesRecord)
 
 
 def parse(live: Json) -> AnyRecord | None:

@@ -1,4 +1,5 @@
-"""What one SunModel says of others: its decoder by reference, its decoders by traffic, its model name. Pure."""
+"""What an object says of others: its decoder by reference, its decoders by traffic, its model name, its profiles.
+Pure."""
 
 from __future__ import annotations
 
@@ -20,6 +21,11 @@ def routed_decoders(model: Json) -> frozenset[Key]:
     """Decoders in ``status.traffic``."""
     pairs = (str(entry.get("decoder", "")).partition("/") for entry in status_of(model).get("traffic") or ())
     return frozenset(Key(DECODER, namespace, name) for namespace, _, name in pairs)
+
+
+def profiles_of(live: Json) -> tuple[str, ...]:
+    """Names of the ServingProfiles that an object starts from, in the order in which they are laid over each other."""
+    return tuple(str(ref.get("name", "")) for ref in spec_of(live).get("profileRefs") or ())
 
 
 def decoders_of(model: Json) -> frozenset[Key]:

@@ -93,6 +93,12 @@ class Settings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_json: bool = False
 
+    @property
+    def profile_namespace(self) -> str:
+        """Where ServingProfiles for every namespace lie: the operator's own, if it serves that one."""
+        own = self.leader_election_namespace
+        return own if not self.namespaces or own in self.namespaces else ""
+
     @model_validator(mode="after")
     def _one_writer(self) -> Self:
         """Whoever loses the Lease must stop before somebody else may take it."""

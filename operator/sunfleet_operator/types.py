@@ -15,6 +15,7 @@ Manifest: TypeAlias = dict[str, Any]
 
 DECODER = "SharedDecoder"
 MODEL = "SunModel"
+PROFILE = "ServingProfile"
 NAMESPACE = "Namespace"
 
 

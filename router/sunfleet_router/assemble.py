@@ -59,7 +59,7 @@ def assemble(
 
 
 def limits_of(traffic: Traffic) -> Limits:
-    """The limits of ``SunModel.spec.traffic``."""
+    """The limits of a SunModel's traffic."""
     seconds = traffic.timeouts
     return Limits(
         max_in_flight=traffic.max_in_flight,
@@ -87,7 +87,7 @@ def _task(model: SunModel, index: _Index) -> Task:
         name=model.model_name,
         created=int(created.timestamp()) if created else 0,
         routes=tuple(_route(model, target, index) for target in model.status.traffic),
-        limits=limits_of(model.spec.traffic),
+        limits=limits_of(model.traffic_limits),
         defaults=model.spec.generation.defaults.request_fields(),
     )
 

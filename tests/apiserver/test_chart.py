@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from sunfleet_api.kinds import KINDS
 from sunfleet_cluster.controlplane import RunningControlPlane, control_plane
 from sunfleet_cluster.kubectl import Kubectl
 from sunfleet_cluster.state import StateFolder
@@ -177,6 +178,6 @@ def test_it_is_installed_changed_and_taken_away(helm: Helm, plane: RunningContro
     helm("uninstall", "sunfleet", *where)
     assert not kubectl.items("deployments,clusterroles,services", "-A", "--selector=app.kubernetes.io/part-of=sunfleet")
     crds = [each["metadata"]["name"] for each in kubectl.items("customresourcedefinitions")]
-    assert crds == ["shareddecoders.serving.sunfleet.dev", "sunmodels.serving.sunfleet.dev"]
+    assert crds == sorted(model.KIND.crd_name for model in KINDS.values())
     helm("install", "sunfleet", str(CHART), *where)
     assert replicas() == 2

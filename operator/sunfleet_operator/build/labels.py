@@ -44,6 +44,11 @@ def weights_record_name(owner: Key, uri: str) -> str:
     return child_name(owner, f"weights-{revision_hash('weights', {'owner': owner.kind, 'uri': uri})}")
 
 
+def profiles_record_name(owner: Key, revision: str) -> str:
+    """Of what was taken over from ServingProfiles; the kind counts, as above."""
+    return child_name(owner, f"profiles-{revision_hash('profiles', {'owner': owner.kind, 'preset': revision})}")
+
+
 def owned_by(owner: Key) -> dict[str, str]:
     """What every child of an object carries: the label query for its children."""
     return {**OURS, owner_label(owner.kind): owner.name}

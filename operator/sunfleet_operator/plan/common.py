@@ -28,12 +28,13 @@ def invalid(live: Json, error: ValidationError, now: datetime, more: Sequence[Ve
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     message = f"{where}: {first['msg']}; correct the field, or upgrade the operator to the version of the CRDs"
-    verdicts = [
-        Verdict(ConditionType.ACCEPTED, "False", Reason.INVALID_SPEC, message),
-        Verdict(ConditionType.READY, "False", Reason.INVALID_SPEC, f"Accepted: {message}"),
-        *more,
-    ]
-    return _only_conditions(live, verdicts, now)
+    return unknown(live, Verdict(ConditionType.ACCEPTED, "False", Reason.INVALID_SPEC, message), now, more)
+
+
+def unknown(live: Json, verdict: Verdict, now: datetime, more: Sequence[Verdict] = ()) -> Plan:
+    """What is wanted cannot be known before somebody mends it. Children stay."""
+    ready = Verdict(ConditionType.READY, "False", verdict.reason, f"{verdict.type}: {verdict.message}")
+    return _only_conditions(live, [verdict, ready, *more], now)
 
 
 def waiting(live: Json, now: datetime) -> Plan:

@@ -20,9 +20,18 @@ from sunfleet_operator.build import labels
 from sunfleet_operator.build.engine_pod import FORM, EnginePod, template
 from sunfleet_operator.build.weights import model_weights
 from sunfleet_operator.observed import Defaults, ObservedDecoder
-from sunfleet_operator.plan import conditions, deletion, pods, revisions, status, weights
+from sunfleet_operator.plan import conditions, deletion, pods, profiles, revisions, status, weights
 from sunfleet_operator.plan.actions import Plan
-from sunfleet_operator.plan.common import TAKEN_SECONDS, ignored, invalid, paused, refused, waiting, worker_settings
+from sunfleet_operator.plan.common import (
+    TAKEN_SECONDS,
+    ignored,
+    invalid,
+    paused,
+    refused,
+    unknown,
+    waiting,
+    worker_settings,
+)
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.plan.revisions import Fleet, Rolled
 from sunfleet_operator.records import DecoderRevision, Engine
@@ -49,20 +58,25 @@ def plan(observed: ObservedDecoder, defaults: Defaults, now: datetime, *, refusa
         return Plan(finalizer=fate.finalizer)
     if observed.children.predecessor:
         return replace(waiting(observed.live, now), finalizer=fate.finalizer)
+    made = profiles.effective(observed.live, observed.key, observed.children, observed.profiles)
+    obstacle = made.obstacle(ConditionType.ACCEPTED)
+    if obstacle is not None:
+        return replace(unknown(observed.live, obstacle, now, fate.verdicts), finalizer=fate.finalizer)
+    observed = replace(observed, live=made.live)
     try:
         decoder = SharedDecoder.parse(observed.live)
     except ValidationError as error:
         return replace(invalid(observed.live, error, now, fate.verdicts), finalizer=fate.finalizer)
     outcome = _decide(observed, decoder, defaults, now)
     taken = revisions.taken(observed.live, observed.key, observed.children)
-    verdicts = refused([*_verdicts(observed, decoder, outcome), *fate.verdicts], refusal or taken)
+    verdicts = refused([*_verdicts(observed, decoder, outcome), *made.verdicts, *fate.verdicts], refusal or taken)
     zero = decoder.spec.replicas == 0
     verdicts.append(conditions.ready(verdicts, DECODER_ROLL_UP, zero=zero))
     rolled = outcome.rolled
     held = decoder.spec.paused
     pool = revisions.pool_writes(observed.live, observed.key, observed.children)
     return Plan(
-        before=() if held else (*outcome.resolution.writes, *pool, *(rolled.before if rolled else ())),
+        before=() if held else (*made.writes, *outcome.resolution.writes, *pool, *(rolled.before if rolled else ())),
         status=status.write(observed.live, _fields(observed, outcome), verdicts, now),
         after=() if held or rolled is None else rolled.after,
         finalizer=fate.finalizer,

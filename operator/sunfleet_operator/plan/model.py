@@ -21,9 +21,18 @@ from sunfleet_operator.build import labels
 from sunfleet_operator.build.engine_pod import FORM, EnginePod, template
 from sunfleet_operator.build.weights import Weights, adapter_weights, model_weights
 from sunfleet_operator.observed import Defaults, ObservedModel
-from sunfleet_operator.plan import conditions, pods, revisions, status, task, traffic, weights
+from sunfleet_operator.plan import conditions, pods, profiles, revisions, status, task, traffic, weights
 from sunfleet_operator.plan.actions import Delete, Plan, Write
-from sunfleet_operator.plan.common import TAKEN_SECONDS, ignored, invalid, paused, refused, waiting, worker_settings
+from sunfleet_operator.plan.common import (
+    TAKEN_SECONDS,
+    ignored,
+    invalid,
+    paused,
+    refused,
+    unknown,
+    waiting,
+    worker_settings,
+)
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.plan.revisions import Fleet, Rolled
 from sunfleet_operator.records import DecoderRevision, ModelRevision
@@ -49,19 +58,29 @@ def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal:
         return Plan()
     if observed.children.predecessor:
         return waiting(observed.live, now)
+    made = profiles.effective(observed.live, observed.key, observed.children, observed.profiles)
+    obstacle = made.obstacle(ConditionType.RESOLVED_REFS)
+    if obstacle is not None:
+        return unknown(observed.live, obstacle, now)
+    observed = replace(observed, live=made.live)
     try:
         model = SunModel.parse(observed.live)
     except ValidationError as error:
         return invalid(observed.live, error, now)
     outcome = _decide(observed, model, defaults, now)
-    verdicts = [*outcome.verdicts, *ignored(inactive_fields(model.spec)), *paused(spec_paused=model.spec.paused)]
+    verdicts = [
+        *outcome.verdicts,
+        *made.verdicts,
+        *ignored(inactive_fields(model.spec)),
+        *paused(spec_paused=model.spec.paused),
+    ]
     taken = revisions.taken(observed.live, observed.key, observed.children)
     verdicts = refused(verdicts, refusal or taken)
     verdicts.append(conditions.ready(verdicts, MODEL_ROLL_UP, zero=model.spec.replicas == 0))
     before, after = _writes(observed, outcome)
     held = model.spec.paused
     return Plan(
-        before=() if held else before,
+        before=() if held else (*made.writes, *before),
         status=status.write(observed.live, _fields(observed, model, outcome), verdicts, now),
         after=() if held else after,
         events=status.events(observed.live, verdicts),
@@ -299,6 +318,7 @@ def _fields(observed: ObservedModel, model: SunModel, outcome: _Outcome) -> dict
         if report
         else PrefillModelStatus(),
         kv_fingerprint=next((r.kv_fingerprint for r in known if r.revision == current), KVFingerprint()),
+        effective_traffic=model.spec.traffic if observed.profiles else None,
     ).to_wire()
     for computed in ("conditions", "observedGeneration"):
         made.pop(computed)

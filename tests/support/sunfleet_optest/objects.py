@@ -50,6 +50,11 @@ def model(name: str = "maths", namespace: str = "team", *, uri: str = "", **spec
     return _object("SunModel", name, namespace, whole)
 
 
+def profile(name: str = "fast", namespace: str = "team", **spec: Any) -> Document:
+    """A ServingProfile manifest."""
+    return _object("ServingProfile", name, namespace, spec)
+
+
 def _object(kind: str, name: str, namespace: str, spec: Document) -> Document:
     return {
         "apiVersion": names.API_VERSION,

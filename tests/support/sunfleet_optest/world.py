@@ -14,7 +14,7 @@ from sunfleet_operator.index import Index
 from sunfleet_operator.observed import Defaults
 from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.reconcile import Reconciler
-from sunfleet_operator.types import DECODER, MODEL, Key
+from sunfleet_operator.types import DECODER, MODEL, PROFILE, Key
 from sunfleet_optest.objects import report
 from sunfleet_optest.store import Store
 
@@ -42,7 +42,9 @@ class World:
         return Reconciler(self.store, index, self.defaults, now=lambda: self.now)
 
     def served(self) -> list[Key]:
-        return sorted(Key(kind, space, name) for kind, space, name in self.store.objects if kind in {MODEL, DECODER})
+        return sorted(
+            Key(kind, space, name) for kind, space, name in self.store.objects if kind in {MODEL, DECODER, PROFILE}
+        )
 
     async def plan(self, kind: str, name: str, namespace: str = "team") -> Plan:
         found = await self.reconciler().decide(Key(kind, namespace, name))

@@ -14,18 +14,14 @@ POOLED = {"adapter": {"uri": "pvc://a", "poolRef": {"name": "p"}}}
 GIVEN_DECODER: dict[str, dict[str, Any]] = {
     "autoscaling": {"autoscaling": {"maxReplicas": 2}},
     "gpuBudget": {"gpuBudget": [{"resourceName": "nvidia.com/gpu", "limit": 1}]},
-    "profileRefs": {"profileRefs": [{"name": "p"}]},
     "quantization": {"quantization": {"scheme": "W4A16", "outputUri": "pvc://q"}},
     "rollout.engineUpgrade": {"rollout": {"engineUpgrade": "Automatic"}},
-    "rollout.profileUpdates": {"rollout": {"profileUpdates": "Automatic"}},
 }
 GIVEN_MODEL: dict[str, dict[str, Any]] = {
     "autoscaling": {"autoscaling": {"maxReplicas": 2}},
     "canary": {"canary": {"decoderRef": {"name": "d"}}},
     "prefill.adapter.poolRef": {"prefill": POOLED},
-    "profileRefs": {"profileRefs": [{"name": "p"}]},
     "rollout.engineUpgrade": {"rollout": {"engineUpgrade": "Automatic"}},
-    "rollout.profileUpdates": {"rollout": {"profileUpdates": "Automatic"}},
     "traffic.weight": {"traffic": {"weight": 2}},
     "verification.goldenPrompts": {"verification": {"goldenPrompts": {"uri": "pvc://g"}}},
     "verification.minMatchPercent": {"verification": {"minMatchPercent": 100}},
