@@ -40,7 +40,6 @@ _OF_MODEL: Final[Mapping[str, Callable[[SunModelSpec], bool]]] = {
         spec.prefill.adapter is not None and spec.prefill.adapter.pool_ref is not None
     ),
     "rollout.engineUpgrade": lambda spec: spec.rollout.engine_upgrade != "Manual",
-    "traffic.weight": lambda spec: spec.traffic.weight != 1,
     "verification.goldenPrompts": lambda spec: _asks(spec, "golden_prompts"),
     "verification.minMatchPercent": lambda spec: _asks(spec, "min_match_percent"),
     "verification.policy": lambda spec: _asks(spec, "policy", unless="Off"),

@@ -21,8 +21,23 @@ class Queue(ApiModel):
 
     max_requests: int = Field(default=1000, ge=0, le=1_000_000)
     """How many may wait, per router replica."""
+    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    """Prompt and output tokens that may wait in all, per router replica. Default: no bound of its own."""
+    max_bytes: int | None = Field(default=None, ge=1, le=1_099_511_627_776)
+    """Request bodies that may wait in all, per router replica. Default: no bound of its own."""
     ttl_seconds: PhaseSeconds = 60
-    """How long one may wait."""
+    """How long one may wait for room on a decode pod."""
+    hold_seconds: int | None = Field(default=None, ge=0, le=86_400)
+    """How long one may wait while no prefill pod is ready. Default: 300 if autoscaling.minReplicas is 0, else 0."""
+
+
+class RateLimit(ApiModel):
+    """What may come within a minute; beyond it clients get 429."""
+
+    requests_per_minute: int | None = Field(default=None, ge=1, le=10_000_000)
+    """Requests that may begin, per router replica. Default: any number."""
+    tokens_per_minute: int | None = Field(default=None, ge=1, le=10_000_000_000)
+    """Prompt and output tokens, per router replica. Default: any number."""
 
 
 class Timeouts(ApiModel):
@@ -48,6 +63,7 @@ class Traffic(ApiModel):
     max_in_flight: int = Field(default=64, ge=1, le=100_000)
     """Requests being served at once, per router replica."""
     queue: Queue = Field(default_factory=Queue)
+    rate_limit: RateLimit = Field(default_factory=RateLimit)
     timeouts: Timeouts = Field(default_factory=Timeouts)
 
 

@@ -22,7 +22,6 @@ GIVEN_MODEL: dict[str, dict[str, Any]] = {
     "canary": {"canary": {"decoderRef": {"name": "d"}}},
     "prefill.adapter.poolRef": {"prefill": POOLED},
     "rollout.engineUpgrade": {"rollout": {"engineUpgrade": "Automatic"}},
-    "traffic.weight": {"traffic": {"weight": 2}},
     "verification.goldenPrompts": {"verification": {"goldenPrompts": {"uri": "pvc://g"}}},
     "verification.minMatchPercent": {"verification": {"minMatchPercent": 100}},
     "verification.policy": {"verification": {"policy": "Enforce"}},
@@ -55,7 +54,7 @@ def test_several_are_named_in_order() -> None:
         {"autoscaling": {"mode": "External", "maxReplicas": 3}},
         {"rollout": {"maxSurge": 0, "maxUnavailable": 1, "engineUpgrade": "Manual", "profileUpdates": "Manual"}},
         {"verification": {"policy": "Off", "decoderMismatch": "Warn", "samplePerMillion": 0}},
-        {"traffic": {"weight": 1, "maxInFlight": 3}},
+        {"traffic": {"weight": 2, "maxInFlight": 3}},
         {"prefill": {"adapter": {"uri": "pvc://a"}}},
     ],
 )
