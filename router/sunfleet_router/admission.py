@@ -1,55 +1,46 @@
 """Decode room: reserved before the prefill starts, waited for in line, given back when the request ends, however it
 ends.
 
-One line per decoder, first come first served: a large request at its head holds the others back rather than starve.
-Streams that broke off stand before everyone who has not begun, and wait for a pod where a new request would be told
-that there is none. The decisions themselves are :mod:`sunfleet_router.policies.decode`; here are only the books and the
-line.
+One line per decoder; :mod:`sunfleet_router.line` says who is next. A large request that is next holds the others back
+rather than starve. Streams that broke off wait for a pod where a new request would be told that there is none. Where
+there is room is decided by :mod:`sunfleet_router.policies.decode`; here are only the books and the line.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
+from sunfleet_router.claim import Claim
 from sunfleet_router.errors import BusyError, NoDecodeEndpointError, PhaseTimeoutError, RouterError
 from sunfleet_router.fleet import Fleet
+from sunfleet_router.line import Line, Waiter
 from sunfleet_router.load import Load
 from sunfleet_router.policies import Choice, Reject, Wait
 from sunfleet_router.policies import decode as policy
-from sunfleet_router.snapshot import Endpoint, Snapshot, Task
+from sunfleet_router.policies.fair import FairShare
+from sunfleet_router.snapshot import Endpoint, Snapshot
+from sunfleet_router.waiting import Waiting
 
 _LOOK_AGAIN: Final = 0.25  # seconds: a pod that is no suspect any more tells nobody
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A request's wish for decode room on a pod of ``decoder``, until the loop's time ``deadline``.
-
-    ``resumed``: its client has got a part of the answer.
-    """
-
-    task: Task
-    decoder: str
-    facts: policy.DecodeFacts
-    prompt_tokens: int  # part of the facts' tokens; for the queue's metric
-    deadline: float = math.inf
-    resumed: bool = False
-
-
 class Seat:
-    """Reserved room on one pod. ``settle`` corrects it once the prompt has been counted."""
+    """Reserved room on one pod, charged to the task. ``settle`` corrects it once the prompt has been counted.
+
+    ``spent``: the tokens of it that were used in the end; the task is charged for no more.
+    """
 
     def __init__(self, admission: Admission, claim: Claim, endpoint: Endpoint) -> None:
         self._admission = admission
         self._claim = claim
         self.endpoint = endpoint
         self.tokens = claim.facts.tokens
+        self.spent = 0
 
     def settle(self, tokens: int, fingerprint: str) -> None:
         """Reserve ``tokens`` instead, on the same pod or, where it has left or is full meanwhile, on a better one.
@@ -59,58 +50,33 @@ class Seat:
         self._admission.resettle(self, self._claim, tokens, fingerprint)
 
 
-@dataclass(slots=True)
-class _Waiter:
-    claim: Claim
-    placed: asyncio.Future[Endpoint]
-
-
-@dataclass(slots=True)
-class _Line:
-    """Who waits for one decoder."""
-
-    resumed: deque[_Waiter] = field(default_factory=deque)
-    new: deque[_Waiter] = field(default_factory=deque)
-    timer: asyncio.TimerHandle | None = None
-
-    @property
-    def tokens(self) -> int:
-        return sum(waiter.claim.facts.tokens for waiter in (*self.resumed, *self.new))
-
-    def part(self, claim: Claim) -> deque[_Waiter]:
-        return self.resumed if claim.resumed else self.new
-
-
 class Admission:
-    """One per process. ``most_waiting`` bounds all lines together; each task has its own bound and patience besides."""
+    """One per process; ``waiting`` bounds all lines together and each task's part of them."""
 
-    def __init__(self, fleet: Fleet, load: Load, *, most_waiting: int) -> None:
+    def __init__(self, fleet: Fleet, load: Load, waiting: Waiting) -> None:
         self._fleet = fleet
         self._load = load
-        self._most_waiting = most_waiting
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, Line] = {}
+        self._shares: dict[str, FairShare] = {}
+        self.waiting = waiting
         self.reserved: Counter[str] = Counter()  # pod uid -> KV tokens
-        self.waiting: Counter[str] = Counter()  # task -> requests
-        self.waiting_tokens: Counter[str] = Counter()  # task -> prompt tokens
+        self.queued_tokens: Counter[str] = Counter()  # decoder -> KV tokens that are waited for
         fleet.on_change(self._fleet_changed)
-
-    @property
-    def queued_tokens(self) -> Counter[str]:
-        """Decoder -> KV tokens that requests wait for there."""
-        return Counter({name: line.tokens for name, line in self._lines.items()})
 
     @asynccontextmanager
     async def reserve(self, claim: Claim) -> AsyncIterator[Seat]:
         """Room on a decode pod, perhaps after waiting.
 
-        Raises :class:`NoDecodeEndpointError` when no pod could ever take it, :class:`BusyError` when the line is full
-        or too slow, and :class:`PhaseTimeoutError` when the request's own time is over.
+        Raises :class:`NoDecodeEndpointError` when no pod could ever take it, :class:`BusyError` or
+        :class:`OverloadedError` when the line is full or too slow, and :class:`PhaseTimeoutError` when the request's
+        own time is over.
         """
         seat = Seat(self, claim, await self._place(claim))
         try:
             yield seat
         finally:
             self._add(seat.endpoint.uid, -seat.tokens)
+            self._charge(claim, seat.spent - seat.tokens)
             self._serve(claim.decoder)
 
     def resettle(self, seat: Seat, claim: Claim, tokens: int, fingerprint: str) -> None:
@@ -124,6 +90,7 @@ class Admission:
             if isinstance(choice, Choice):
                 seat.endpoint = choice.endpoint
                 break
+        self._charge(claim, tokens - seat.tokens)
         seat.tokens = tokens
         self._add(seat.endpoint.uid, tokens)
         self._serve(claim.decoder)
@@ -133,18 +100,15 @@ class Admission:
             choice = self._choose(claim)
             if isinstance(choice, Choice) or (isinstance(choice, Reject) and not claim.resumed):
                 return self._book(claim, choice)
-        return await self._wait(claim)
+        with self.waiting.one(claim):
+            return await self._wait(claim)
 
     async def _wait(self, claim: Claim) -> Endpoint:
-        limits, name = claim.task.limits, claim.task.name
-        full = self.waiting[name] >= limits.queue_requests or self.waiting.total() >= self._most_waiting
-        if full and not claim.resumed:  # those have been counted when they came
-            raise BusyError("Too many requests are waiting for this model; try again in a moment.", code="queue_full")
+        ttl = claim.task.limits.queue_ttl
         loop = asyncio.get_running_loop()
-        waiter, patience = _Waiter(claim, loop.create_future()), loop.time() + limits.queue_ttl
-        self._lines.setdefault(claim.decoder, _Line()).part(claim).append(waiter)
-        self.waiting[name] += 1
-        self.waiting_tokens[name] += claim.prompt_tokens
+        waiter, patience = Waiter(claim, loop.create_future()), loop.time() + ttl
+        self._lines.setdefault(claim.decoder, Line(self._share(claim.decoder))).join(waiter)
+        _take(self.queued_tokens, claim.decoder, -claim.facts.tokens)
         try:
             self._serve(claim.decoder)
             async with asyncio.timeout_at(min(patience, claim.deadline)):
@@ -152,8 +116,8 @@ class Admission:
         except TimeoutError:
             self._unbook(waiter)
             if claim.deadline <= patience:  # not by the clock: timers may come a little early
-                raise PhaseTimeoutError("request", limits.timeouts.request) from None
-            message = f"No room became free within {limits.queue_ttl:g} s; try again in a moment."
+                raise PhaseTimeoutError("request", claim.task.limits.timeouts.request) from None
+            message = f"No room became free within {ttl:g} s; try again in a moment."
             raise BusyError(message, code="queue_timeout") from None
         except asyncio.CancelledError:
             self._unbook(waiter)
@@ -161,19 +125,18 @@ class Admission:
         finally:
             self._leave(waiter)
 
-    def _leave(self, waiter: _Waiter) -> None:
-        claim = waiter.claim
-        _take(self.waiting, claim.task.name, 1)
-        _take(self.waiting_tokens, claim.task.name, claim.prompt_tokens)
-        line = self._lines.get(claim.decoder)
-        if line is not None and waiter in line.part(claim):
-            line.part(claim).remove(waiter)
-        self._serve(claim.decoder)
+    def _leave(self, waiter: Waiter) -> None:
+        decoder = waiter.claim.decoder
+        _take(self.queued_tokens, decoder, waiter.claim.facts.tokens)
+        if waiter.in_line:
+            self._lines[decoder].leave(waiter)
+        self._serve(decoder)
 
-    def _unbook(self, waiter: _Waiter) -> None:
+    def _unbook(self, waiter: Waiter) -> None:
         """Placed in the very moment in which it gave up: nobody will sit there."""
         if waiter.placed.done() and not waiter.placed.cancelled() and waiter.placed.exception() is None:
             self._add(waiter.placed.result().uid, -waiter.claim.facts.tokens)
+            self._charge(waiter.claim, -waiter.claim.facts.tokens)
 
     def _serve(self, decoder: str) -> None:
         """Place from the head of a line for as long as there is room."""
@@ -184,30 +147,33 @@ class Admission:
             self._serve_new(line)
         if line.resumed and line.timer is None:
             line.timer = asyncio.get_running_loop().call_later(_LOOK_AGAIN, self._look_again, decoder)
-        if not line.resumed and not line.new:
+        if not line:
             if line.timer is not None:
                 line.timer.cancel()
             del self._lines[decoder]
 
-    def _serve_resumed(self, line: _Line) -> bool:
+    def _serve_resumed(self, line: Line) -> bool:
         """Whether those behind may be served. One that no pod can take at present holds nobody back."""
         for waiter in tuple(line.resumed):
             choice = self._choose(waiter.claim)
             if isinstance(choice, Wait):
                 return False
             if isinstance(choice, Choice):
-                line.resumed.remove(waiter)
-                self._seat(waiter, choice)
+                self._seat(line, waiter, choice)
         return True
 
-    def _serve_new(self, line: _Line) -> None:
-        while line.new:
-            choice = self._choose(line.new[0].claim)
+    def _serve_new(self, line: Line) -> None:
+        """One that must wait holds back those who could take the room that it waits for."""
+        held: set[str] = set()
+        while (waiter := line.next(held)) is not None:
+            choice = self._choose(waiter.claim)
             if isinstance(choice, Wait):
-                return
-            self._seat(line.new.popleft(), choice)
+                held.update(waiter.claim.facts.fingerprints)
+            else:
+                self._seat(line, waiter, choice)
 
-    def _seat(self, waiter: _Waiter, choice: Choice | Reject) -> None:
+    def _seat(self, line: Line, waiter: Waiter, choice: Choice | Reject) -> None:
+        line.leave(waiter)
         if waiter.placed.done():
             return  # it has just given up
         try:
@@ -224,7 +190,14 @@ class Admission:
         if isinstance(choice, Reject):
             raise NoDecodeEndpointError("No decode pod is ready for this model at the moment; try again in a moment.")
         self._add(choice.endpoint.uid, claim.facts.tokens)
+        self._charge(claim, claim.facts.tokens)
         return choice.endpoint
+
+    def _share(self, decoder: str) -> FairShare:
+        return self._shares.setdefault(decoder, FairShare())
+
+    def _charge(self, claim: Claim, tokens: int) -> None:
+        self._share(claim.decoder).charge(claim.task.name, tokens, claim.task.limits.weight)
 
     def _add(self, uid: str, tokens: int) -> None:
         _take(self.reserved, uid, -tokens)
@@ -235,9 +208,12 @@ class Admission:
             line.timer = None
             self._serve(decoder)
 
-    def _fleet_changed(self, _: Snapshot) -> None:
+    def _fleet_changed(self, snapshot: Snapshot) -> None:
         for decoder in list(self._lines):
             self._serve(decoder)
+        self._shares = {name: share for name, share in self._shares.items() if name in snapshot.pools}
+        for share in self._shares.values():
+            share.keep(snapshot.tasks)
 
 
 def _take(counter: Counter[str], key: str, amount: int) -> None:

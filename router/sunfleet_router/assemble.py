@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from sunfleet_api import names
 from sunfleet_api.sun_model import SunModel
 from sunfleet_api.traffic import Traffic, TrafficTarget
 from sunfleet_api.wire import EngineInfo
 from sunfleet_router.selectors import SelectorError, parse
-from sunfleet_router.snapshot import Endpoint, Limits, Route, Snapshot, Task, Timeouts
+from sunfleet_router.snapshot import Endpoint, Limits, Rate, Route, Snapshot, Task, Timeouts
+
+_COLD_START: Final = 300.0  # seconds that a request waits for the first pod of a task that sleeps, unless it says
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +60,19 @@ def assemble(
     return Snapshot(tasks, pools)
 
 
-def limits_of(traffic: Traffic) -> Limits:
-    """The limits of a SunModel's traffic."""
-    seconds = traffic.timeouts
+def limits_of(traffic: Traffic, *, wakes: bool = False) -> Limits:
+    """The limits of a SunModel's traffic; ``wakes``: something brings up a pod when requests wait for one."""
+    seconds, queue = traffic.timeouts, traffic.queue
+    hold = queue.hold_seconds
     return Limits(
+        weight=traffic.weight,
         max_in_flight=traffic.max_in_flight,
-        queue_requests=traffic.queue.max_requests,
-        queue_ttl=traffic.queue.ttl_seconds,
+        rate=Rate(traffic.rate_limit.requests_per_minute, traffic.rate_limit.tokens_per_minute),
+        queue_requests=queue.max_requests,
+        queue_tokens=queue.max_tokens,
+        queue_bytes=queue.max_bytes,
+        queue_ttl=queue.ttl_seconds,
+        hold=hold if hold is not None else _COLD_START if wakes else 0.0,
         timeouts=Timeouts(
             prefill=seconds.prefill_seconds,
             kv_load=seconds.kv_load_seconds,
@@ -82,12 +90,12 @@ def _precedence(model: SunModel) -> tuple[bool, float, str]:
 
 
 def _task(model: SunModel, index: _Index) -> Task:
-    created = model.metadata.creation_timestamp
+    created, scaling = model.metadata.creation_timestamp, model.spec.autoscaling
     return Task(
         name=model.model_name,
         created=int(created.timestamp()) if created else 0,
         routes=tuple(_route(model, target, index) for target in model.status.traffic),
-        limits=limits_of(model.traffic_limits),
+        limits=limits_of(model.traffic_limits, wakes=scaling is not None and scaling.min_replicas == 0),
         defaults=model.spec.generation.defaults.request_fields(),
     )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from sunfleet_router.clientbody import Ask
 from sunfleet_router.errors import LegFailedError
+from sunfleet_router.gate import Visit
 from sunfleet_router.reply import ClientReply
 from sunfleet_router.snapshot import Endpoint, Route, Task
 
@@ -26,6 +27,8 @@ class Call:
     started: float
     deadline: float
     named: bool  # whether the answer's headers name the pods
+    visit: Visit
+    prompt_tokens: int = 0  # as the prefill counted them; 0 until then
     tried: set[str] = field(default_factory=set)  # failed it
     avoided: set[str] = field(default_factory=set)  # had no room for it, or may be to blame: a last resort
     failure: LegFailedError | None = None

@@ -35,7 +35,8 @@ def split(ask: Ask, most: int) -> list[Ask]:
 
 
 def _with_prompt(ask: Ask, prompt: object) -> Ask:
-    return check(ask.kind, {**ask.body, "prompt": prompt}, 0)
+    one = check(ask.kind, {**ask.body, "prompt": prompt}, ask.size // ask.prompts)
+    return replace(one, priority=ask.priority)
 
 
 def _numbered(ask: Ask, number: int) -> Ask:

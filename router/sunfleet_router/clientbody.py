@@ -29,7 +29,7 @@ _ENGINE_ONLY: Final = frozenset({
     "ec_transfer_params", "mm_payload", "prompt_embeds", "return_mm_kwargs", "routed_experts_prompt_start",
     "session_id",
 })  # fmt: skip
-REFUSED_FIELDS: Final = wire.INTERNAL_BODY_FIELDS | _ENGINE_ONLY
+REFUSED_FIELDS: Final = (wire.INTERNAL_BODY_FIELDS | _ENGINE_ONLY) - {"priority"}  # which orders the router's own line
 _STEERING_PREFIX: Final = "sun_"
 
 _NO_SUCH_ANSWER: Final = {
@@ -53,6 +53,8 @@ class Ask:
     prompt_tokens: int  # an estimate from above until the prefill has counted; of all prompts
     n: int = 1  # answers to each prompt
     prompts: int = 1  # of a batch; then body["prompt"] is the list of them
+    size: int = 0  # bytes of the client's body
+    priority: int = 0  # for the router's own line, as the engine's field: the lower, the sooner
 
     @property
     def answers(self) -> int:
@@ -104,6 +106,8 @@ def check(kind: Kind, body: dict[str, Any], size: int) -> Ask:
         prompt_tokens=estimate,
         n=n,
         prompts=prompts,
+        size=size,
+        priority=_priority(body),
     )
 
 
@@ -166,6 +170,13 @@ def _integer(body: dict[str, Any], name: str) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise InvalidRequestError(f"{name!r} must be a whole number.", param=name)
     return value
+
+
+def _priority(body: dict[str, Any]) -> int:
+    """No engine sees it: there the order of requests is that in which they come."""
+    value = _integer(body, "priority")
+    body.pop("priority", None)
+    return value or 0
 
 
 def _stream_options(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:

@@ -9,8 +9,9 @@
     ├── NotFoundError 404
     │   └── UnknownModelError
     ├── MethodNotAllowedError 405
-    ├── BusyError 429                   queue full, waited too long, too many in flight
+    ├── BusyError 429                   a limit of the task or of the key: line, rate, requests in flight
     ├── UnavailableError 503            nothing to send the request to, now
+    │   ├── OverloadedError             a limit of the router itself
     │   ├── NoPrefillEndpointError
     │   ├── NoDecodeEndpointError
     │   └── ShuttingDownError
@@ -28,12 +29,13 @@ Messages go to clients: no addresses, no URLs, no names of pods.
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import orjson
 
 Leg = Literal["prefill", "decode"]
 
+DROPPED_HEADER: Final = "x-sunfleet-request-dropped-reason"
 _MAX_MESSAGE = 2000
 # Whatever an engine says is passed on without where it said it: URLs, host:port pairs and IP addresses.
 _ADDRESS = re.compile(
@@ -66,6 +68,16 @@ class RouterError(Exception):
     def label(self) -> str:
         """The value of a metric's ``code`` label: bounded, whatever an engine says."""
         return self.code
+
+    @property
+    def dropped(self) -> str | None:
+        """Why the router itself turned the request away, before any engine saw it; ``None`` for every other error."""
+        return None
+
+    def headers(self) -> dict[str, str]:
+        """Of the answer, beside its body."""
+        found = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
+        return found if self.dropped is None else found | {DROPPED_HEADER: self.dropped}
 
     def to_object(self) -> dict[str, Any]:
         """OpenAI's error object, wrapped in ``error``."""
@@ -124,18 +136,35 @@ class MethodNotAllowedError(RouterError):
 
 
 class BusyError(RouterError):
-    """Refused because of load; ``code`` is queue_full, queue_timeout or too_many_in_flight."""
+    """A limit of the task or of the key is reached; ``code`` says which."""
 
     status = 429
     code = "queue_full"
     error_type = "rate_limit_error"
     retry_after = 1
 
+    def __init__(self, message: str, *, code: str, retry_after: int = 1) -> None:
+        super().__init__(message, code=code)
+        self.retry_after = retry_after
+
+    @property
+    def dropped(self) -> str | None:
+        return self.code
+
 
 class UnavailableError(RouterError):
     status = 503
     code = "unavailable"
     retry_after = 5
+
+    @property
+    def dropped(self) -> str | None:
+        return self.code
+
+
+class OverloadedError(UnavailableError):
+    code = "overloaded"
+    retry_after = 1
 
 
 class NoPrefillEndpointError(UnavailableError):

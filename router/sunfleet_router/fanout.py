@@ -14,9 +14,9 @@ from sunfleet_router import choices
 from sunfleet_router.clientbody import Ask
 from sunfleet_router.errors import RouterError
 from sunfleet_router.flow import Flow
+from sunfleet_router.gate import Visit
 from sunfleet_router.relay import Send
 from sunfleet_router.reply import ClientReply
-from sunfleet_router.snapshot import Task
 
 
 class Fanout:
@@ -28,7 +28,7 @@ class Fanout:
         self._at_once = at_once
 
     async def answer(
-        self, ask: Ask, task: Task, reply: ClientReply, send: Send, request_id: str, headers: dict[str, str]
+        self, ask: Ask, visit: Visit, reply: ClientReply, send: Send, request_id: str, headers: dict[str, str]
     ) -> None:
         """Answer all parts of ``ask``; the first failure ends the others. ``send`` is what ``reply`` sends to."""
         parts = choices.split(ask, self._most)
@@ -40,7 +40,7 @@ class Fanout:
             own_reply = ClientReply(gathering.sender(index), own_id)
             try:
                 async with room:
-                    await self._flow.answer(part, task, own_reply, request_id, {**headers, "x-request-id": own_id})
+                    await self._flow.answer(part, visit, own_reply, request_id, {**headers, "x-request-id": own_id})
             finally:
                 own_reply.abandon()
 

@@ -8,20 +8,22 @@ from contextlib import AbstractContextManager
 from sunfleet_router import answers, legs, verdict
 from sunfleet_router.admission import Seat
 from sunfleet_router.call import DECODE_POD_HEADER, Call
+from sunfleet_router.claim import Claim
 from sunfleet_router.clientbody import Ask
 from sunfleet_router.errors import (
     LegFailedError,
-    NoPrefillEndpointError,
     UnavailableError,
     UnknownModelError,
 )
 from sunfleet_router.fleet import Fleet
+from sunfleet_router.gate import Gate, Visit
 from sunfleet_router.handover import PrefillReply
-from sunfleet_router.load import Load
+from sunfleet_router.key import Key
+from sunfleet_router.lobby import Lobby
 from sunfleet_router.metrics import Metrics
 from sunfleet_router.pairing import Pairing, Prefilled
 from sunfleet_router.phases import blame, phase
-from sunfleet_router.policies import route as route_policy
+from sunfleet_router.policies.decode import DecodeFacts
 from sunfleet_router.reply import ClientReply
 from sunfleet_router.settings import RouterSettings
 from sunfleet_router.snapshot import Task
@@ -35,14 +37,16 @@ class Flow:
         self,
         settings: RouterSettings,
         fleet: Fleet,
-        load: Load,
+        gate: Gate,
+        lobby: Lobby,
         pairing: Pairing,
         streaming: Streaming,
         metrics: Metrics,
     ) -> None:
         self._settings = settings
         self._fleet = fleet
-        self._load = load
+        self._gate = gate
+        self._lobby = lobby
         self._pairing = pairing
         self._streaming = streaming
         self._metrics = metrics
@@ -56,13 +60,17 @@ class Flow:
             raise UnavailableError("The router has not seen the fleet yet; try again in a moment.", code="not_synced")
         raise UnknownModelError(model)
 
-    def counted(self, task: Task) -> AbstractContextManager[None]:
-        """A context for one client's request, however many answers it wants; raises above the task's limit."""
-        return self._load.request(task)
+    def enter(self, ask: Ask, task: Task, key: Key) -> AbstractContextManager[Visit]:
+        """A context for one client's request, however many answers it wants; raises what :meth:`Gate.enter` does."""
+        key.check_priority(ask.priority)
+        output = ask.with_defaults(task.defaults).output_limit or self._settings.assumed_output_tokens
+        return self._gate.enter(task, key, ask.prompt_tokens * ask.n + output * ask.answers)
 
-    async def answer(self, ask: Ask, task: Task, reply: ClientReply, request_id: str, headers: dict[str, str]) -> None:
+    async def answer(
+        self, ask: Ask, visit: Visit, reply: ClientReply, request_id: str, headers: dict[str, str]
+    ) -> None:
         """Make one answer, trying other pods for as long as the client has not got a byte."""
-        call = self._call(ask, task, reply, request_id, headers)
+        call = await self._call(ask, visit, reply, request_id, headers)
         for left in reversed(range(self._settings.attempts)):
             try:
                 await self._attempt(call)
@@ -74,20 +82,20 @@ class Flow:
                 if not failure.retryable or not left:
                     raise
                 call.failure = failure
-                self._metrics.retries.labels(task.name).inc()
+                self._metrics.retries.labels(call.task.name).inc()
                 if failure.code == verdict.PREEMPTED:
                     await self._pause(call)
             except UnavailableError as nothing_left:
                 raise (None if reply.started else call.failure) or nothing_left from None
 
-    def _call(self, ask: Ask, task: Task, reply: ClientReply, request_id: str, headers: dict[str, str]) -> Call:
-        route = route_policy.choose(task.routes, request_id)
-        if route is None:
-            raise NoPrefillEndpointError("This model is known, but nothing serves it at the moment; try again later.")
-        now = asyncio.get_running_loop().time()
+    async def _call(self, ask: Ask, visit: Visit, reply: ClientReply, request_id: str, headers: dict[str, str]) -> Call:
+        task, now = visit.task, asyncio.get_running_loop().time()
+        ask, deadline = ask.with_defaults(task.defaults), now + task.limits.timeouts.request
+        facts = DecodeFacts(request_id, ask.prompt_tokens, ())
+        route = await self._lobby.route(Claim(task, "", facts, ask.prompt_tokens, ask.size, ask.priority, deadline))
         return Call(
-            ask=ask.with_defaults(task.defaults), task=task, route=route, request_id=request_id, headers=headers,
-            reply=reply, started=now, deadline=now + task.limits.timeouts.request, named=self._settings.pod_headers,
+            ask=ask, task=task, route=route, request_id=request_id, headers=headers, reply=reply, started=now,
+            deadline=deadline, named=self._settings.pod_headers, visit=visit,
         )  # fmt: skip
 
     async def _attempt(self, call: Call) -> None:
@@ -118,6 +126,7 @@ class Flow:
 
     async def _answer_from_prefill(self, call: Call, reply: PrefillReply) -> None:
         self._metrics.prefill_only.labels(call.task.name).inc()
+        self._pairing.count_output(call, len(reply.output))
         if not call.ask.stream:
             await call.reply.whole(200, answers.whole(call.ask, reply))
             return
@@ -133,8 +142,9 @@ class Flow:
         with blame(pod):
             async with phase("request", call.task.limits.timeouts.request, call.deadline):
                 raw = await self._pairing.exchange("decode", call, pod, body, resend=False)
-            verdict.check_whole("decode", raw)
+            output = verdict.check_whole("decode", raw)
         made.hold.taken = True
+        self._pairing.spend(call, seat, made, output)
         return raw
 
     async def _pause(self, call: Call) -> None:

@@ -18,6 +18,7 @@ from sunfleet_router.dialects.translating import Translating
 from sunfleet_router.errors import ClientGoneError, InternalError, RouterError
 from sunfleet_router.fanout import Fanout
 from sunfleet_router.flow import Flow
+from sunfleet_router.key import ANYONE
 from sunfleet_router.metrics import Metrics
 from sunfleet_router.presence import Presence, read_body
 from sunfleet_router.reply import ClientReply
@@ -89,11 +90,11 @@ class Generation:
         self, ask: Ask, task: Task, reply: ClientReply, send: Send, request_id: str, headers: dict[str, str]
     ) -> None:
         flow = self._serving.flow
-        with flow.counted(task):
+        with flow.enter(ask, task, ANYONE) as visit:
             if ask.answers == 1:
-                await flow.answer(ask, task, reply, request_id, headers)
+                await flow.answer(ask, visit, reply, request_id, headers)
             else:
-                await self._serving.fanout.answer(ask, task, reply, send, request_id, headers)
+                await self._serving.fanout.answer(ask, visit, reply, send, request_id, headers)
 
 
 def headers_of(scope: Scope) -> dict[str, str]:

@@ -34,6 +34,7 @@ class Metrics:
         )
         self.retries = self._counter("retries", "Requests tried again on other pods.", "task")
         self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens, as the prefill counted them.", "task")
+        self.output_tokens = self._counter("output_tokens", "Tokens that were made for clients.", "task")
         self.resumes = self._counter("resumes", "Tries to go on with a broken stream.", "task", "reason")
         self.resumed_streams = self._counter(
             "resumed_streams", "Streams that broke at least once, by how they ended.", "task", "outcome"
@@ -76,8 +77,9 @@ class Metrics:
 
     def _per_task(self) -> tuple[Counter | Histogram, ...]:
         return (
-            self.retries, self.prompt_tokens, self.prefill_only, self.replayed_tokens, self.resume_seconds,
-            self.request_seconds, self.queue_seconds, self.prefill_seconds, self.first_token_seconds,
+            self.retries, self.prompt_tokens, self.output_tokens, self.prefill_only, self.replayed_tokens,
+            self.resume_seconds, self.request_seconds, self.queue_seconds, self.prefill_seconds,
+            self.first_token_seconds,
         )  # fmt: skip
 
 
@@ -88,12 +90,14 @@ class _Books(Collector):
         self._fleet, self._load, self._admission = fleet, load, admission
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        snapshot = self._fleet.snapshot
+        snapshot, waiting = self._fleet.snapshot, self._admission.waiting
         yield _gauge("synced", "1 once the fleet is known.", (), [((), float(self._fleet.synced))])
         per_task = (
             ("in_flight_requests", "Requests being served.", self._load.requests),
-            ("queue_depth", "Requests that wait for decode room.", self._admission.waiting),
-            ("queued_prompt_tokens", "Prompt tokens (estimated) that wait.", self._admission.waiting_tokens),
+            ("queue_depth", "Requests that wait for a pod.", waiting.requests),
+            ("queued_prompt_tokens", "Prompt tokens (estimated) that wait.", waiting.prompt_tokens),
+            ("queued_tokens", "Prompt and output tokens that wait.", waiting.tokens),
+            ("queued_bytes", "Request bodies that wait.", waiting.size),
         )
         for name, text, counter in per_task:
             yield _gauge(name, text, ("task",), [((task,), counter.get(task, 0)) for task in snapshot.tasks])

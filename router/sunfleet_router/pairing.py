@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from sunfleet_router import legs, verdict
-from sunfleet_router.admission import Admission, Claim, Seat
+from sunfleet_router.admission import Admission, Seat
 from sunfleet_router.call import PREFILL_POD_HEADER, Call
+from sunfleet_router.claim import Claim
 from sunfleet_router.connection import UpstreamError
 from sunfleet_router.errors import (
     InvalidRequestError,
@@ -88,8 +89,9 @@ class Pairing:
         )
         began = time.monotonic()
         claim = Claim(
-            call.task, call.route.decoder, facts, prompt_tokens, deadline=call.deadline, resumed=told is not None
-        )
+            call.task, call.route.decoder, facts, prompt_tokens, call.ask.size, call.ask.priority, call.deadline,
+            resumed=told is not None,
+        )  # fmt: skip
         async with self._admission.reserve(claim) as seat:
             self._metrics.queue_seconds.labels(call.task.name).observe(time.monotonic() - began)
             yield seat
@@ -105,6 +107,16 @@ class Pairing:
                 f"The prompt has {prompt} tokens; the maximum context length is {longest} tokens.",
                 code="context_length_exceeded",
             )
+
+    def spend(self, call: Call, seat: Seat, made: Prefilled, output: int) -> None:
+        """Account for what a decode leg used in the end: the prompt's KV and ``output`` tokens."""
+        seat.spent = len(made.reply.prompt) + output
+        self.count_output(call, output)
+
+    def count_output(self, call: Call, output: int) -> None:
+        """``output`` more tokens have been made for the client."""
+        call.visit.output += output
+        self._metrics.output_tokens.labels(call.task.name).inc(output)
 
     @asynccontextmanager
     async def prefill(self, call: Call, fingerprint: str | None, told: Told | None = None) -> AsyncIterator[Prefilled]:
@@ -126,6 +138,8 @@ class Pairing:
             reply = legs.read_prefill(raw)
         self._metrics.prefill_seconds.labels(call.task.name).observe(time.monotonic() - began)
         self._metrics.prompt_tokens.labels(call.task.name).inc(len(reply.prompt))
+        call.visit.prompt += len(reply.prompt) - call.prompt_tokens  # once, however often it had to be made
+        call.prompt_tokens = len(reply.prompt)
         with self._releaser.holding(pod, reply.transfer, call.headers) as hold:
             if told or not reply.finished(call.ask, pod.max_model_len):
                 with blame(pod):

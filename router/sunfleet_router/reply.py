@@ -55,8 +55,8 @@ class ClientReply:
             except TimeoutError:  # the server closes the connection of an answer that was not completed
                 self._stream.abandon()
         elif not self.started:
-            if error.retry_after is not None:
-                self.set_header(b"retry-after", str(error.retry_after))
+            for name, value in error.headers().items():
+                self.set_header(name.encode(), value)
             await self.whole(error.status, error.to_json())
 
     def abandon(self) -> None:

@@ -23,8 +23,10 @@ from sunfleet_router.discovery import KubernetesDiscovery
 from sunfleet_router.fanout import Fanout
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.flow import Flow
+from sunfleet_router.gate import Gate
 from sunfleet_router.generation import Serving
 from sunfleet_router.load import Load
+from sunfleet_router.lobby import Lobby
 from sunfleet_router.metrics import Metrics
 from sunfleet_router.pairing import Pairing
 from sunfleet_router.release import Releaser
@@ -33,6 +35,7 @@ from sunfleet_router.static import StaticDiscovery, load
 from sunfleet_router.streaming import Streaming
 from sunfleet_router.surface import make_app
 from sunfleet_router.upstream import Upstream
+from sunfleet_router.waiting import Bounds, Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +53,7 @@ class Parts:
     settings: RouterSettings
     fleet: Fleet
     load: Load
+    gate: Gate
     admission: Admission
     upstream: Upstream
     metrics: Metrics
@@ -62,12 +66,15 @@ class Parts:
 def assemble_parts(settings: RouterSettings) -> Parts:
     """Make the parts; must be called inside the event loop. Raises ``static.ConfigError`` for an unusable file."""
     fleet, spare = Fleet(), Load(settings.suspect_seconds)
-    admission = Admission(fleet, spare, most_waiting=settings.max_queued_requests)
+    bounds = Bounds(settings.max_queued_requests, settings.max_queued_tokens, settings.max_queued_bytes)
+    waiting = Waiting(bounds)
+    admission = Admission(fleet, spare, waiting)
+    gate, lobby = Gate(fleet, spare), Lobby(fleet, waiting)
     upstream = Upstream(connect_timeout=settings.connect_timeout, idle_timeout=settings.engine_idle_timeout)
     metrics = Metrics(fleet, spare, admission)
     releaser = Releaser(upstream, metrics.releases)
     pairing = Pairing(settings, fleet, spare, admission, upstream, metrics, releaser)
-    flow = Flow(settings, fleet, spare, pairing, Streaming(settings, pairing, upstream, metrics), metrics)
+    flow = Flow(settings, fleet, gate, lobby, pairing, Streaming(settings, pairing, upstream, metrics), metrics)
     desk = Desk()
     discovery: Discovery = (
         StaticDiscovery(load(settings.config), fleet, upstream, interval=settings.info_interval)
@@ -76,7 +83,7 @@ def assemble_parts(settings: RouterSettings) -> Parts:
     )
     fanout = Fanout(flow, most=settings.max_answers, at_once=settings.answers_at_once)
     app = make_app(fleet, Serving(flow, fanout, metrics, desk, settings.max_body_bytes))
-    return Parts(settings, fleet, spare, admission, upstream, metrics, releaser, desk, app, discovery)
+    return Parts(settings, fleet, spare, gate, admission, upstream, metrics, releaser, desk, app, discovery)
 
 
 class _Server(uvicorn.Server):

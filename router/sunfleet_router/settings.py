@@ -32,7 +32,10 @@ class RouterSettings(BaseSettings):
     max_answer_bytes: int = Field(default=64 << 20, ge=1024)  # one engine's not-streamed answer
     max_answers: int = Field(default=256, ge=1)  # prompts x n of one request, each of which needs its own two legs
     answers_at_once: int = Field(default=32, ge=1)  # of these; the others wait, so that one batch fills no queue
-    max_queued_requests: int = Field(default=4096, ge=0)  # waiting for decode room, all tasks together
+    # Waiting for a pod, all tasks together; a task's own bounds are in its SunModel.
+    max_queued_requests: int = Field(default=4096, ge=0)
+    max_queued_tokens: int = Field(default=64 << 20, ge=0)  # prompt and output
+    max_queued_bytes: int = Field(default=256 << 20, ge=0)  # bodies as received; held they are about three times that
     assumed_output_tokens: int = Field(default=1024, ge=1)  # reserved when the client names no max_tokens: more wastes
     # room, less risks that the decoder must preempt
 

@@ -49,12 +49,25 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What one task may use of the router, as in ``SunModel.spec.traffic``."""
+class Rate:
+    """What may come within a minute; ``None``: any number."""
 
+    requests: int | None = None
+    tokens: int | None = None  # prompt and output
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one task may use of this replica, as in ``SunModel.spec.traffic``; seconds, bytes of request bodies."""
+
+    weight: int = 1  # its share of a short decode pool, relative to the other tasks
     max_in_flight: int | None = None
+    rate: Rate = Rate()
     queue_requests: int = 1000
+    queue_tokens: int | None = None
+    queue_bytes: int | None = None
     queue_ttl: float = 60.0
+    hold: float = 0.0  # without a ready prefill pod
     timeouts: Timeouts = Timeouts()
 
 

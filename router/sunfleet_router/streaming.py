@@ -63,7 +63,7 @@ class Streaming:
     async def begin(self, call: Call, seat: Seat, made: Prefilled) -> Telling:
         """The first decode leg, until it ends or breaks off. Raises what may still be tried again from the start."""
         telling = Telling(Told(made.reply))
-        await self._tell(call, telling, seat.endpoint, made, legs.decode_body(call.ask, call.route.salt, made.reply))
+        await self._tell(call, telling, seat, made, legs.decode_body(call.ask, call.route.salt, made.reply))
         return telling
 
     async def complete(self, call: Call, telling: Telling) -> None:
@@ -125,7 +125,7 @@ class Streaming:
                     raise ResumeMismatchError
                 self._pairing.settle(call, seat, made, told)
                 body = legs.resume_body(call.ask, call.route.salt, made.reply, told)
-                await self._tell(call, telling, seat.endpoint, made, body)
+                await self._tell(call, telling, seat, made, body)
         except (LegFailedError, PhaseTimeoutError) as failure:
             if isinstance(failure, PhaseTimeoutError) and failure.phase == "request":
                 raise
@@ -136,8 +136,9 @@ class Streaming:
         if len(told.tokens) > before:
             telling.fruitless = 0
 
-    async def _tell(self, call: Call, telling: Telling, pod: Endpoint, made: Prefilled, body: bytes) -> None:
+    async def _tell(self, call: Call, telling: Telling, seat: Seat, made: Prefilled, body: bytes) -> None:
         """One decode leg into the client's stream. Raises only before its first event, and when time is over."""
+        pod, before = seat.endpoint, len(telling.told.tokens)
         call.name_pod(DECODE_POD_HEADER, pod)
         relay = Relay(asyncio.get_running_loop())
         with blame(pod):
@@ -154,7 +155,8 @@ class Streaming:
                 connection.abort()
             if telling.stream is not None:
                 telling.stream.detach()
-        telling.told.add(relay.opening, relay.lines, relay.last_event)
+            telling.told.add(relay.opening, relay.lines, relay.last_event)
+            self._pairing.spend(call, seat, made, len(telling.told.tokens) - before)
         self._conclude(call, telling, pod, error)
 
     async def _open(self, call: Call, pod: Endpoint, body: bytes, relay: Relay) -> Connection:

@@ -62,8 +62,7 @@ def _model(task: Task) -> dict[str, Any]:
 
 
 def _answer(error: RouterError) -> Response:
-    headers = {"retry-after": str(error.retry_after)} if error.retry_after is not None else {}
-    return Response(error.to_json(), error.status, headers, media_type="application/json")
+    return Response(error.to_json(), error.status, error.headers(), media_type="application/json")
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

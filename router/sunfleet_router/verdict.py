@@ -57,15 +57,21 @@ def of_answer(leg: Leg, status: int, body: bytes) -> RouterError:
     return _engine_failure(leg, status, message, code)
 
 
-def check_whole(leg: Leg, body: bytes) -> None:
-    """Raise :class:`LegFailedError` for a 200 whose body is no JSON object: a client must not get half an answer."""
+def check_whole(leg: Leg, body: bytes) -> int:
+    """The output tokens of a whole 200 answer, as it counts them itself.
+
+    Raises :class:`LegFailedError` when the body is no JSON object: a client must not get half an answer.
+    """
     try:
-        whole = isinstance(orjson.loads(body), dict)
+        answer = orjson.loads(body)
     except orjson.JSONDecodeError:
-        whole = False
-    if not whole:
+        answer = None
+    if not isinstance(answer, dict):
         message = f"The {leg} engine's answer is not JSON."
         raise LegFailedError(leg, message, code="bad_engine_answer", retryable=True)
+    usage = answer.get("usage")
+    count = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    return count if isinstance(count, int) else 0
 
 
 def of_event(leg: Leg, data: bytes) -> RouterError:

@@ -9,12 +9,14 @@ from dataclasses import replace
 import pytest
 
 from sunfleet_api.wire import EngineInfo
-from sunfleet_router.admission import Admission, Claim, Seat
+from sunfleet_router.admission import Admission, Seat
+from sunfleet_router.claim import Claim
 from sunfleet_router.errors import BusyError, NoDecodeEndpointError, PhaseTimeoutError
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.load import Load
 from sunfleet_router.policies.decode import DecodeFacts
 from sunfleet_router.snapshot import Endpoint, Limits, Snapshot, Task
+from sunfleet_router.waiting import Bounds, Waiting
 
 POOL = "n/d"
 
@@ -38,11 +40,12 @@ def fleet() -> Fleet:
 
 @pytest.fixture
 async def admission(fleet: Fleet) -> AsyncIterator[Admission]:
-    books = Admission(fleet, Load(1.0), most_waiting=20)
+    books = Admission(fleet, Load(1.0), Waiting(Bounds(20, 10_000, 1_000_000)))
     yield books
     assert not books.reserved
-    assert not books.waiting
-    assert not books.waiting_tokens
+    for counter in (books.waiting.requests, books.waiting.prompt_tokens, books.waiting.tokens, books.waiting.size):
+        assert not counter
+    assert not books.queued_tokens
     assert not books._lines
 
 
@@ -61,7 +64,7 @@ async def test_those_who_wait_are_served_in_order_and_a_large_one_is_not_overtak
     for tokens in (800, 100, 50):
         tasks.append(asyncio.ensure_future(sit(admission, claim(tokens), order, rest)))
         await asyncio.sleep(0)
-    assert (order, admission.waiting["t"], admission.waiting_tokens["t"]) == ([900], 3, 950)
+    assert (order, admission.waiting.requests["t"], admission.waiting.prompt_tokens["t"]) == ([900], 3, 950)
     first.set()
     await asyncio.sleep(0.01)
     assert (order, admission.reserved["a"]) == ([900, 800, 100, 50], 950)
@@ -200,7 +203,7 @@ async def test_a_resumed_stream_that_no_pod_can_take_waits_and_holds_nobody_back
     fleet.replace(Snapshot({}, {POOL: (pod("b", fingerprint="g"),)}))
     waiting = asyncio.ensure_future(sit(admission, resumed(300), order, stay))
     await asyncio.sleep(0.01)
-    assert admission.waiting["t"] == 1
+    assert admission.waiting.requests["t"] == 1
     facts = replace(claim(200).facts, fingerprints=("g",))
     async with admission.reserve(replace(claim(200), facts=facts)) as seat:
         assert seat.endpoint.uid == "b"
@@ -213,13 +216,13 @@ async def test_a_resumed_stream_that_no_pod_can_take_waits_and_holds_nobody_back
 
 async def test_the_only_pod_may_be_met_again_once_it_is_no_suspect_any_more(fleet: Fleet) -> None:
     load = Load(0.3)
-    books = Admission(fleet, load, most_waiting=20)
+    books = Admission(fleet, load, Waiting(Bounds(20, 10_000, 1_000_000)))
     load.suspect("a")
     waiting = asyncio.ensure_future(sit(books, resumed(10, tried=("a",)), [], asyncio.Event()))
     await asyncio.sleep(0.1)
-    assert (books.waiting["t"], books.reserved) == (1, {})
+    assert (books.waiting.requests["t"], books.reserved) == (1, {})
     await asyncio.sleep(0.6)
-    assert (books.waiting["t"], books.reserved) == (0, {"a": 10})
+    assert (books.waiting.requests["t"], books.reserved) == (0, {"a": 10})
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     assert not books.reserved
@@ -234,3 +237,45 @@ async def test_a_stream_avoids_the_pod_that_had_no_room_and_another_ones_failure
         assert seat.endpoint.uid == "b"
     async with admission.reserve(replace(resumed(10), facts=replace(facts, tried=("b",)))) as seat:
         assert seat.endpoint.uid == "a"
+
+
+def of(task: str, tokens: int, weight: int = 1) -> Claim:
+    limits = Limits(queue_requests=100, queue_ttl=5.0, weight=weight)
+    return Claim(Task(task, limits=limits), POOL, DecodeFacts("r", tokens, ("f",)), tokens)
+
+
+async def test_a_hot_task_does_not_starve_another_and_shares_follow_the_weights(fleet: Fleet) -> None:
+    fleet.replace(Snapshot({name: Task(name) for name in "hwl"}, {POOL: (pod("a"),)}))
+    books = Admission(fleet, Load(1.0), Waiting(Bounds(1000, 1_000_000, 0)))
+    order: list[str] = []
+
+    async def ask(wish: Claim) -> None:
+        async with books.reserve(wish) as seat:
+            order.append(wish.task.name)
+            await asyncio.sleep(0)
+            seat.spent = wish.facts.tokens
+
+    tasks = [asyncio.ensure_future(ask(of("h", 500))) for _ in range(60)]
+    await asyncio.sleep(0)
+    tasks += [asyncio.ensure_future(ask(of("w", 500, weight=2))) for _ in range(20)]
+    tasks += [asyncio.ensure_future(ask(of("l", 500))) for _ in range(10)]
+    await asyncio.gather(*tasks)
+    contended = order[4:40]  # four had begun before the others came; later one of them has nothing left
+    assert [contended.count(name) for name in "hwl"] == pytest.approx([9, 18, 9], abs=1)
+    assert not books.reserved
+
+
+async def test_room_that_was_reserved_and_not_used_is_not_charged(fleet: Fleet) -> None:
+    fleet.replace(Snapshot({name: Task(name) for name in "ab"}, {POOL: (pod("a"),)}))
+    books = Admission(fleet, Load(1.0), Waiting(Bounds(1000, 1_000_000, 0)))
+    used = {"a": 1000, "b": 100}
+    order: list[str] = []
+
+    async def ask(name: str) -> None:
+        async with books.reserve(of(name, 1000)) as seat:
+            order.append(name)
+            await asyncio.sleep(0)
+            seat.spent = used[name]
+
+    await asyncio.gather(*(ask(name) for name in "ab" * 20))
+    assert order[:22].count("b") == 20

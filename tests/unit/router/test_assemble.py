@@ -15,6 +15,7 @@ from sunfleet_router.fleet import Fleet
 from sunfleet_router.load import Load
 from sunfleet_router.metrics import Metrics
 from sunfleet_router.snapshot import Snapshot, Task
+from sunfleet_router.waiting import Bounds, Waiting
 
 INFO = EngineInfo(role="decode", kv_capacity_tokens=64, block_size=16, max_model_len=32)
 SELECTOR = f"{names.LABEL_MODEL}=maths"
@@ -97,14 +98,18 @@ def test_of_equal_names_the_one_with_traffic_is_served_then_the_oldest() -> None
 
 def test_every_known_task_is_in_the_metrics_as_0_and_an_unknown_one_vanishes() -> None:
     fleet, load = Fleet(), Load(1.0)
-    metrics = Metrics(fleet, load, Admission(fleet, load, most_waiting=1))
+    metrics = Metrics(fleet, load, Admission(fleet, load, Waiting(Bounds(1, 1, 1))))
     fleet.replace(Snapshot({"a": Task("a"), "b": Task("b")}, {"n/d": ()}))
     text = generate_latest(metrics.registry).decode()
     for series in (
         'in_flight_requests{task="a"} 0.0',
         'queue_depth{task="b"} 0.0',
         'queued_prompt_tokens{task="a"} 0.0',
+        'queued_tokens{task="a"} 0.0',
+        'queued_bytes{task="a"} 0.0',
         'requests_total{code="ok",task="a"} 0.0',
+        'output_tokens_total{task="b"} 0.0',
+        'decode_queued_tokens{decoder="n/d"} 0.0',
         'prompt_tokens_total{task="b"} 0.0',
         'prefill_endpoints{task="b"} 0.0',
         'time_to_first_token_seconds_count{task="a"} 0.0',

@@ -68,7 +68,7 @@ async def test_a_client_that_leaves_the_line_leaves_its_place(start_router: Rout
     router = await start_router()
     engines.configure_decoders(hang="first_token")
     first = [await open_request(router, {**TEXT, "max_tokens": 2000}) for _ in range(20)]
-    await until(lambda: router.parts.admission.waiting.total() >= 4)
+    await until(lambda: router.parts.admission.waiting.requests.total() >= 4)
     for _, writer in reversed(first):
         writer.transport.abort()
     await router.settled()

@@ -14,7 +14,7 @@ from sunfleet_router_harness import Engines, Router, RouterFactory, fleet_file
 CHAT: dict[str, Any] = {"model": "acme/maths", "messages": [{"role": "user", "content": "hi"}]}
 TEXT: dict[str, Any] = {"model": "acme/maths", "prompt": "one two three"}
 STEERING = [
-    "kv_transfer_params", "cache_salt", "request_id", "priority", "data_parallel_rank", "vllm_xargs", "lora_request",
+    "kv_transfer_params", "cache_salt", "request_id", "data_parallel_rank", "vllm_xargs", "lora_request",
     "mm_processor_kwargs", "return_tokens_as_token_ids", "ec_transfer_params", "prompt_embeds", "session_id",
     "mm_payload", "return_mm_kwargs", "routed_experts_prompt_start", "sun_output_token_ids", "sun_anything",
 ]  # fmt: skip

@@ -133,7 +133,7 @@ def without_decoders(router: Router) -> Snapshot:
 async def test_with_no_decode_pod_left_a_stream_waits_for_one(router: Router, engines: Engines) -> None:
     events, task = await first_of(router, break_after(engines, 6, **SLOW))
     was = without_decoders(router)
-    await until(lambda: router.parts.admission.waiting.total() == 1)
+    await until(lambda: router.parts.admission.waiting.requests.total() == 1)
     await asyncio.sleep(0.3)
     assert not task.done()
     status, _ = await router.post("/v1/completions", {"model": TASK, "prompt": "new", "max_tokens": 2})
@@ -182,7 +182,7 @@ async def test_a_stream_that_is_resumed_stands_before_new_requests(
     events, task = await first_of(router, break_after(engines, 6, **SLOW))
     engines.configure_decoders(tokens_per_second=200, fail_after_tokens=None)
     was = without_decoders(router)
-    await until(lambda: router.parts.admission.waiting.total() == 1)
+    await until(lambda: router.parts.admission.waiting.requests.total() == 1)
     large = {"model": TASK, "prompt": "new", "max_tokens": 2000, "ignore_eos": True}
     router.parts.fleet.replace(was)
     crowd = [asyncio.ensure_future(router.post("/v1/completions", large)) for _ in range(20)]

@@ -1,0 +1,106 @@
+"""Who may begin: requests in flight, and requests and tokens per minute, of each task and of each API key.
+
+The tokens of a request are taken at its start as they are reserved, prompt and largest output, and what was not used is
+given back at its end: a key cannot start more than it could pay for.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from sunfleet_router.errors import BusyError
+from sunfleet_router.fleet import Fleet
+from sunfleet_router.key import Key
+from sunfleet_router.load import Load
+from sunfleet_router.policies.rate import Bucket
+from sunfleet_router.snapshot import Rate, Snapshot, Task
+
+Owner = Literal["task", "key"]
+_WORDS = {"task": "This model", "key": "This API key"}
+
+
+@dataclass(slots=True)
+class Visit:
+    """One client's request while it is served, and the tokens that it has used so far: those that its prefills counted,
+    each prompt once, and those that its decoders made.
+    """
+
+    task: Task
+    key: Key
+    prompt: int = 0
+    output: int = 0
+
+
+class Gate:
+    """One per process. Rates begin anew with the process: their memory is a minute long anyway."""
+
+    def __init__(self, fleet: Fleet, load: Load, clock: Callable[[], float] = time.monotonic) -> None:
+        self._load = load
+        self._clock = clock
+        self._buckets: dict[tuple[Owner, str, str], Bucket] = {}
+        self.keys: Counter[str] = Counter()  # key -> requests in flight
+        fleet.on_change(self._tidy)
+
+    @contextmanager
+    def enter(self, task: Task, key: Key, tokens: int) -> Iterator[Visit]:
+        """Let one request in that may need ``tokens``; raises :class:`BusyError` with the limit that it met."""
+        most, name = key.max_in_flight, key.name
+        if most is not None and self.keys[name] >= most:
+            message = f"This API key already has {most} requests in flight; try again in a moment."
+            raise BusyError(message, code="key_too_many_in_flight")
+        with self._load.request(task):
+            taken = self._take(task, key, tokens)
+            visit = Visit(task, key)
+            self.keys[name] += 1
+            try:
+                yield visit
+            finally:
+                self.keys[name] -= 1
+                if not self.keys[name]:
+                    del self.keys[name]
+                for bucket in taken:
+                    bucket.give_back(tokens - visit.prompt - visit.output)
+
+    def _take(self, task: Task, key: Key, tokens: int) -> list[Bucket]:
+        """The token buckets that were charged. All or nothing: a refusal by the last one costs nothing at the first."""
+        taken: list[tuple[str, Bucket, int]] = []
+        owners: tuple[tuple[Owner, str, Rate], ...] = (
+            ("task", task.name, task.limits.rate),
+            ("key", key.name, key.rate),
+        )
+        for owner, name, rate in owners:
+            for unit, per_minute, cost in (("requests", rate.requests, 1), ("tokens", rate.tokens, tokens)):
+                if per_minute is None:
+                    continue
+                bucket = self._bucket((owner, name, unit), per_minute)
+                seconds = bucket.take(cost, self._clock())
+                if seconds:
+                    for _, other, paid in taken:
+                        other.give_back(paid)
+                    raise _too_fast(owner, unit, per_minute, seconds)
+                taken.append((unit, bucket, cost))
+        return [bucket for unit, bucket, _ in taken if unit == "tokens"]
+
+    def _bucket(self, name: tuple[Owner, str, str], per_minute: int) -> Bucket:
+        bucket = self._buckets.get(name)
+        if bucket is None or bucket.per_minute != per_minute:
+            bucket = self._buckets[name] = Bucket(per_minute, self._clock())
+        return bucket
+
+    def _tidy(self, _: Snapshot) -> None:
+        """Forget what nobody has used for a minute."""
+        now = self._clock()
+        self._buckets = {name: bucket for name, bucket in self._buckets.items() if not bucket.is_full(now)}
+
+
+def _too_fast(owner: Owner, unit: str, per_minute: int, seconds: float) -> BusyError:
+    wait = max(1, math.ceil(seconds))
+    message = f"{_WORDS[owner]} may use {per_minute} {unit} per minute; try again in {wait} s."
+    code = f"{unit}_per_minute" if owner == "task" else f"key_{unit}_per_minute"
+    return BusyError(message, code=code, retry_after=wait)
