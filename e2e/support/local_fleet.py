@@ -191,7 +191,8 @@ def _config(
                 "name": task.name,
                 "decoder": task.pool,
                 "prefill": [_endpoint(task.prefill, proxies)],
-                "traffic": {"timeouts": {"interTokenSeconds": 15}},
+                # A frozen engine is given up soon; in the line everyone may wait for all others.
+                "traffic": {"timeouts": {"interTokenSeconds": 15}, "queue": {"ttlSeconds": 300}},
             }
             for task in tasks
         ],

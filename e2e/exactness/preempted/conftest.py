@@ -14,9 +14,9 @@ from support.prompts import Prompts
 from support.reference import Reference
 from support.trial import Trial
 
-# The longest sequence, so where every answer ends: 8 of the pool's 15 blocks (the engine keeps the 16th for itself).
-MAX_MODEL_LEN = 256
-POOL_BLOCKS = {"num-gpu-blocks-override": "16"}
+# The longest sequence, so where every answer ends: 6 of the pool's 11 blocks (the engine keeps the 12th for itself).
+MAX_MODEL_LEN = 192
+POOL_BLOCKS = {"num-gpu-blocks-override": "12"}
 
 
 @pytest.fixture(scope="package")

@@ -18,7 +18,7 @@ from support.trial import Trial
 pytestmark = pytest.mark.long
 
 LINE = "4 preempted"
-AT_ONCE = 8
+AT_ONCE = 6
 WORDS = ("river", "seven", "paper", "Tuesday", "copper", "window", "eleven", "garden", "music", "north")
 
 
@@ -35,8 +35,7 @@ def test_streams_that_are_preempted_again_and_again_are_exact(
 ) -> None:
     """No limit is named, so all go on until the context is full; the pool holds fewer than two of them by then."""
     (small,) = trial.fleet.decoders[POOL]
-    before = {task: trial.fleet.resumes(task=task, reason="preempted") for task in TASKS}
-    other = trial.fleet.resumes() - sum(before.values())
+    before = counted(trial)
     first = AT_ONCE * (2 * bool(options) + bool(sampling))
     asked = [(TASKS[number % 2], message(number)) for number in range(first, first + AT_ONCE)]
 
@@ -48,11 +47,17 @@ def test_streams_that_are_preempted_again_and_again_are_exact(
     for (task, messages), answer in zip(asked, answers, strict=True):
         limit = small.max_model_len - len(answer.prompt_token_ids)
         trial.compare(LINE, task, messages, answer, max_tokens=limit, ignore_eos=True, **sampling)
-    preempted = {task: trial.fleet.resumes(task=task, reason="preempted") - before[task] for task in TASKS}
-    for task, count in preempted.items():
-        trial.note(LINE, task, resumes=count, preempted=count)
-    assert sum(preempted.values()) >= AT_ONCE, "the pool was large enough; the test shows nothing"
-    assert trial.fleet.resumes() - sum(before.values()) - sum(preempted.values()) == other, "for other reasons"
+    after = counted(trial)
+    for task in TASKS:
+        resumes, preempted = (now - then for now, then in zip(after[task], before[task], strict=True))
+        trial.note(LINE, task, resumes=resumes, preempted=preempted)
+        assert preempted >= AT_ONCE // 2, "the pool was large enough; the test shows nothing"
+
+
+def counted(trial: Trial) -> dict[str, tuple[int, int]]:
+    """Per task: resumes for any reason, and for this one. Another reason is KV that waited for room for too long."""
+    fleet = trial.fleet
+    return {task: (fleet.resumes(task=task), fleet.resumes(task=task, reason="preempted")) for task in TASKS}
 
 
 def test_nothing_is_left_and_no_prompt_was_computed(trial: Trial) -> None:
