@@ -32,7 +32,10 @@ def small_decode(
     engines["full"].stop()
     folder = tmp_path_factory.mktemp("small")
     blocks = {"num-gpu-blocks-override": "14", "max-num-seqs": "8"}
-    engine = Engine("small", "decode", state.models / "base", folder, engine_python, extra_args=blocks)
+    # Its drain is long enough for the last test's stream on a machine that is busy with something else.
+    engine = Engine(
+        "small", "decode", state.models / "base", folder, engine_python, extra_args=blocks, drain_seconds=180
+    )
     engine.max_model_len = 400
     running = Engines()
     try:
