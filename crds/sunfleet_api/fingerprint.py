@@ -25,6 +25,7 @@ __all__ = [
     "adapter_relevant",
     "cache_salt",
     "canonical",
+    "checkpoint_fingerprint",
     "compare",
     "decoder_digest",
     "digest_of_files",
@@ -67,6 +68,12 @@ def fingerprint(config: Mapping[str, Any], tokenizer_hash: str, contract: Engine
         "tokenizer": tokenizer_hash,
         "engine": contract.facts(),
     }
+    return KVFingerprint(version=FINGERPRINT_VERSION, digest=_sha256(facts))
+
+
+def checkpoint_fingerprint(config: Mapping[str, Any], tokenizer_hash: str) -> KVFingerprint:
+    """The part of :func:`fingerprint` that a checkpoint decides by itself, before any engine is chosen."""
+    facts = {"version": FINGERPRINT_VERSION, "config": _decisive(config), "tokenizer": tokenizer_hash}
     return KVFingerprint(version=FINGERPRINT_VERSION, digest=_sha256(facts))
 
 

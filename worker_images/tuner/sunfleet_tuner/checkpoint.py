@@ -1,27 +1,28 @@
-"""A tuned prefill module on disk: a plain peft adapter, and ``sunfleet.json`` that says how it came about.
+"""What lies in a tuned prefill module's folder beside its tensors: ``sunfleet.json``, and identities of checkpoints.
 
-Any engine that reads peft adapters reads this one; ``sunfleet.json`` is for the operator (which decoder was it tuned
-against?) and for people.
+Any engine that reads peft adapters or transformers weights reads these; ``sunfleet.json`` is for the operator (which
+decoder was it tuned against?) and for people.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import torch
-from peft import PeftModel
+from peft import PeftModel, get_peft_model_state_dict
 from pydantic import BaseModel, ConfigDict
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
-from sunfleet_api.files import META_FILE, relevant_files
-from sunfleet_api.fingerprint import decoder_digest, digest_of_files
+from sunfleet_api.digests import KVFingerprint
+from sunfleet_api.files import META_FILE
+from sunfleet_api.fingerprint import decoder_digest
 from sunfleet_tuner.files import whole_folder
+from sunfleet_tuner.weights import describe
 
 ADAPTER_FILE: Final = "adapter_model.safetensors"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2  # 1 had no data, decoder, base, tokenizer, KV fingerprint and versions
 
 
 class Accuracy(BaseModel):
@@ -34,41 +35,73 @@ class Accuracy(BaseModel):
     total: int
 
 
+class Weights(BaseModel):
+    """A checkpoint by name (no path of somebody's machine) and digest."""
+
+    model_config = ConfigDict(frozen=True)
+    name: str = ""
+    digest: str = ""
+
+
+class DataMeta(BaseModel):
+    """What a module was tuned on."""
+
+    model_config = ConfigDict(frozen=True)
+    name: str = ""
+    digest: str = ""  # over the token ids of training and validation rows
+    training_rows: int = 0
+    validation_rows: int = 0
+    dropped: dict[str, int] = {}  # reason -> rows
+
+
 class CheckpointMeta(BaseModel):
     """Contents of ``sunfleet.json``."""
 
     model_config = ConfigDict(frozen=True)
     schema_version: int = SCHEMA_VERSION
-    method: Literal["prefill-only-lora"] = "prefill-only-lora"
+    method: Literal["prefill-only-lora", "prefill-only-full"] = "prefill-only-lora"
     # The decoder must not run the last prompt token again: the prefill module was tuned to make the first token itself.
     first_token: Literal["prefill"] = "prefill"  # noqa: S105 - a token of text
     tuned_against: str = ""  # decoder digest
+    decoder: Weights = Weights()
+    base: Weights = Weights()  # what tuning started from
+    kv_fingerprint: KVFingerprint = KVFingerprint()  # the part that the checkpoint decides, without an engine
+    tokenizer_hash: str = ""
+    name: str = ""
     task: str = ""
     hyperparameters: dict[str, Any] = {}
+    data: DataMeta = DataMeta()
     metrics: dict[str, float] = {}
     accuracy: list[Accuracy] = []
+    decoder_tensors: str = ""  # sha256 of every bit of the decoder in memory, the same before and after tuning
+    frozen: list[str] = []  # parameters that could get no gradient and were left as they are
+    versions: dict[str, str] = {}
 
 
 def checkpoint_digest(folder: Path) -> str:
     """The checkpoint's identity as the resolver reports it: a decoder's digest is that of its files."""
-    names = relevant_files(path.name for path in folder.iterdir())
-    hashes = {}
-    for name in names:
-        with (folder / name).open("rb") as stream:
-            hashes[name] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return decoder_digest(digest_of_files(hashes))
+    return decoder_digest(describe(folder).digest)
 
 
 def save_adapter(model: PeftModel, target: Path, meta: CheckpointMeta, base_name: str) -> None:
     """Write the adapter in bfloat16 with ``meta``; ``base_name`` is what peft calls the base, a name and not a path."""
-    model.peft_config[model.active_adapter].base_model_name_or_path = base_name
     with whole_folder(target) as draft:
-        # Embeddings are the decoder's; "auto" would ask a hub whether they changed.
-        model.save_pretrained(draft, save_embedding_layers=False)
-        (draft / "README.md").unlink(missing_ok=True)  # peft's model card is an empty form
-        tensors = {name: tensor.to(torch.bfloat16) for name, tensor in load_file(draft / ADAPTER_FILE).items()}
-        save_file(tensors, draft / ADAPTER_FILE, metadata={"format": "pt"})
+        write_adapter(draft, model, base_name)
         write_meta(draft, meta)
+
+
+def write_adapter(
+    folder: Path, model: PeftModel, base_name: str, tensors: dict[str, torch.Tensor] | None = None
+) -> None:
+    """Write a plain peft adapter in bfloat16; ``tensors``, by ``model``'s names, stand for its own when given."""
+    config = model.peft_config[model.active_adapter]
+    config.base_model_name_or_path = base_name
+    config.inference_mode = True
+    config.save_pretrained(folder)
+    # Embeddings are the decoder's; "auto" would ask a hub whether they changed.
+    state = get_peft_model_state_dict(model, state_dict=tensors, save_embedding_layers=False)
+    half = {name: tensor.detach().to(torch.bfloat16).cpu().contiguous() for name, tensor in state.items()}
+    save_file(half, folder / ADAPTER_FILE, metadata={"format": "pt"})
 
 
 def write_meta(folder: Path, meta: CheckpointMeta) -> None:

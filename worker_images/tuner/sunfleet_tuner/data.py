@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -25,6 +24,7 @@ class Row:
 
     @property
     def length(self) -> int:
+        """Columns that the row takes; the last response token is only predicted, but it keeps its column."""
         return len(self.prompt) + len(self.response)
 
 
@@ -32,24 +32,19 @@ class Row:
 class Batch:
     """``B`` rows padded on the right to width ``T``.
 
-    Padding comes last, so causal attention keeps it out of every real column and no attention mask is needed.
+    Padding comes last, so causal attention keeps it out of every real column and no attention mask is needed; positions
+    count from 0 in every row, as in serving.
     """
 
     input_ids: torch.Tensor  # [B, T] int64
     targets: torch.Tensor  # [B, T] int64: the response token that column t predicts, else IGNORED
     prompt_columns: torch.Tensor  # [B, T] bool: columns that belong to the prefill module
+    first_loss_column: int  # no row has a loss to the left of it: logits there are never needed
+    response_tokens: int
 
-    @property
-    def first_loss_column(self) -> int:
-        """No row has a loss to the left of this column: logits there are never needed."""
-        return int((self.targets != IGNORED).any(dim=0).nonzero()[0])
-
-
-def chat_row(tokenizer: Any, messages: Sequence[Mapping[str, str]], answer: str) -> Row:
-    """A row whose prompt is the chat template with the assistant's turn opened, and whose response closes that turn."""
-    prompt = tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=True, return_dict=False)
-    response = tokenizer.encode(answer, add_special_tokens=False)
-    return Row(tuple(prompt), (*response, tokenizer.eos_token_id))
+    def to(self, device: torch.device) -> Batch:
+        ids, targets, prompt = (value.to(device) for value in (self.input_ids, self.targets, self.prompt_columns))
+        return Batch(ids, targets, prompt, self.first_loss_column, self.response_tokens)
 
 
 def collate(rows: Sequence[Row], pad_token_id: int) -> Batch:
@@ -63,30 +58,13 @@ def collate(rows: Sequence[Row], pad_token_id: int) -> Batch:
         input_ids[index, : row.length] = torch.tensor(row.prompt + row.response)
         targets[index, border - 1 : row.length - 1] = torch.tensor(row.response)
         prompt_columns[index, :border] = True
-    return Batch(input_ids, targets, prompt_columns)
+    first = min(len(row.prompt) for row in rows) - 1
+    return Batch(input_ids, targets, prompt_columns, first, sum(len(row.response) for row in rows))
 
 
-def batches(rows: Sequence[Row], size: int, pad_token_id: int, seed: int) -> Iterator[Batch]:
-    """Batches without end: every epoch shuffled anew, rows of like length together so that little is padding.
-
-    The order depends on ``rows``, ``size`` and ``seed`` only. A last incomplete batch of an epoch is left out.
-    """
-    if len(rows) < size:
-        raise ValueError(f"{len(rows)} rows do not fill one batch of {size}")
-    rng = random.Random(seed)  # noqa: S311 - an order, not a secret
-    while True:
-        order = rng.sample(range(len(rows)), len(rows))
-        # Sorted within windows of eight batches: like lengths meet, yet every epoch pairs rows differently.
-        window = size * 8
-        groups = [
-            group
-            for start in range(0, len(order), window)
-            for group in _split(sorted(order[start : start + window], key=lambda i: rows[i].length), size)
-        ]
-        rng.shuffle(groups)
-        for group in groups:
-            yield collate([rows[i] for i in group], pad_token_id)
-
-
-def _split(indices: Sequence[int], size: int) -> list[Sequence[int]]:
-    return [indices[i : i + size] for i in range(0, len(indices) - size + 1, size)]
+def digest_of_rows(rows: Iterable[Row]) -> str:
+    """``sha256:<hex>`` of the token ids, in order."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(f"{list(row.prompt)}{list(row.response)}".encode())
+    return f"sha256:{digest.hexdigest()}"

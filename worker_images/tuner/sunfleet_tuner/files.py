@@ -21,7 +21,7 @@ def whole_folder(target: Path) -> Iterator[Path]:
     draft, old = (target.with_name(f".{target.name}.{state}") for state in ("new", "old"))
     if not target.exists() and old.exists():
         old.rename(target)  # a run was killed between the two steps of replacing it
-    _refuse_foreign(target)
+    refuse_foreign(target)
     for leftover in (draft, old):
         shutil.rmtree(leftover, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -36,7 +36,8 @@ def whole_folder(target: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _refuse_foreign(target: Path) -> None:
+def refuse_foreign(target: Path) -> None:
+    """Raises FileExistsError when something else than a checkpoint is at ``target``."""
     if not target.exists():
         return
     if not target.is_dir():

@@ -1,87 +1,155 @@
-"""Prefill-only tuning of a LoRA: the loss, and the loop around it."""
+"""The training loop: steps, validation, and nothing about files or people. accelerate carries it over processes."""
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from accelerate import Accelerator
+from transformers import get_scheduler
 
-from sunfleet_tuner.data import IGNORED, Batch, Row, batches
-from sunfleet_tuner.prompt_lora import PromptLora
-
-
-class TuningConfig(BaseModel):
-    """Hyper-parameters of one run; written into the checkpoint as they are."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    rank: int = Field(default=8, ge=1)
-    alpha: int = Field(default=16, ge=1)
-    learning_rate: float = Field(default=2e-3, gt=0)
-    warmup_steps: int = Field(default=5, ge=0)
-    steps: int = Field(default=60, ge=1)
-    batch_rows: int = Field(default=16, ge=1)
-    clip_norm: float = Field(default=1.0, gt=0)
-    seed: int = 0
+from sunfleet_tuner import plan
+from sunfleet_tuner.config import TuneConfig
+from sunfleet_tuner.data import Row, collate
+from sunfleet_tuner.errors import TuningError
+from sunfleet_tuner.one_pass import OnePass
+from sunfleet_tuner.processes import total
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What one optimiser step did; ``loss`` is the mean over the batch's response tokens, in nats."""
+    """What one optimiser step did; ``loss`` is the mean over the step's response tokens, in nats."""
 
     step: int
     steps: int
     loss: float
+    learning_rate: float
+    gradient_norm: float
+    tokens: int  # of prompts and responses, over all processes
     seconds: float
 
 
-def prefill_only_loss(lora: PromptLora, batch: Batch) -> torch.Tensor:
-    """Mean cross-entropy over response tokens: a row's first from the prefill module, the others from the decoder."""
-    first = batch.first_loss_column
-    keep = torch.arange(first, batch.input_ids.shape[1], device=batch.input_ids.device)
-    with lora.only_on(batch.prompt_columns):
-        logits = lora.model(input_ids=batch.input_ids, logits_to_keep=keep, use_cache=False).logits
-    return torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1).float(), batch.targets[:, first:].flatten(), ignore_index=IGNORED
+class Training:
+    """A wired module, its rows and its optimiser. Steps count from 1; what a step does depends on its number alone."""
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        one_pass: OnePass,
+        rows: Sequence[Row],
+        validation: Sequence[Row],
+        config: TuneConfig,
+        pad_token_id: int,
+    ) -> None:
+        if not rows:
+            raise TuningError("no row is left to train on: look at the counts of what was dropped, raise max_length")
+        self.config = config
+        self.accelerator = accelerator
+        self.has_validation = bool(validation)
+        self._rows, self._validation, self._pad = rows, validation, pad_token_id
+        self._lengths = [row.length for row in rows]
+        self._sizes = plan.Sizes(config.batch_rows, config.batch_tokens, config.micro_tokens)
+        self.steps_per_epoch = plan.total_steps(self._lengths, self._sizes, seed=config.seed, epochs=1)
+        self.steps = config.max_steps or plan.total_steps(
+            self._lengths, self._sizes, seed=config.seed, epochs=config.epochs
+        )
+        optimiser = torch.optim.AdamW(
+            one_pass.trainable().values(), lr=config.rate, weight_decay=config.weight_decay, betas=(0.9, 0.999)
+        )
+        # Optimiser and module together: FSDP2 replaces the parameters that the optimiser holds.
+        self.one_pass, prepared = accelerator.prepare(one_pass, optimiser)
+        self.optimiser: torch.optim.Optimizer = prepared.optimizer
+        self.scheduler: Any = get_scheduler(
+            config.schedule,
+            self.optimiser,
+            num_warmup_steps=math.ceil(self.steps * config.warmup_percent / 100),
+            num_training_steps=self.steps + 1,  # the last step still learns
+        )
+
+    def run(self, after: int = 0) -> Iterator[Progress]:
+        """The steps behind step ``after``, one at each turn; TuningError when one cannot be done."""
+        order = plan.endless(self._lengths, self._sizes, seed=self.config.seed)
+        for step, rows in enumerate(itertools.islice(order, after, self.steps), start=after + 1):
+            with _advice(self.config, step):
+                yield self._step(step, rows)
+
+    def validate(self) -> float:
+        """Mean cross-entropy of the validation rows' response tokens, in nats."""
+        rows = self._validation
+        cut = plan.pieces(range(len(rows)), [row.length for row in rows], self._sizes, self.accelerator.num_processes)
+        summed = torch.zeros((), device=self.accelerator.device)
+        with torch.no_grad(), _advice(self.config, 0):
+            for piece in self._mine(cut):
+                summed += self._loss(rows, piece)
+        return total(self.accelerator, summed) / sum(len(row.response) for row in rows)
+
+    def _step(self, step: int, chosen: Sequence[int]) -> Progress:
+        started, rate = time.monotonic(), self.scheduler.get_last_lr()[0]
+        answers = sum(len(self._rows[index].response) for index in chosen)
+        processes = self.accelerator.num_processes
+        mine = self._mine(plan.pieces(chosen, self._lengths, self._sizes, processes))
+        summed = torch.zeros((), device=self.accelerator.device)
+        for place, piece in enumerate(mine, start=1):
+            with self._gradients_stay_here(place < len(mine)):
+                loss = self._loss(self._rows, piece)
+                # Gradients are averaged over processes, but the mean is over the whole step's response tokens.
+                self.accelerator.backward(loss * (processes / answers))
+            summed += loss.detach()
+        mean = total(self.accelerator, summed) / answers
+        norm = float(self.accelerator.clip_grad_norm_(self._parameters(), self.config.clip_norm))
+        if not (math.isfinite(mean) and math.isfinite(norm)):
+            raise _not_finite(self.config, step, mean, norm)
+        self.optimiser.step()
+        self.scheduler.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        tokens = sum(self._lengths[index] for index in chosen)
+        return Progress(step, self.steps, mean, rate, norm, tokens, time.monotonic() - started)
+
+    def _loss(self, rows: Sequence[Row], piece: Sequence[int]) -> torch.Tensor:
+        """Summed cross-entropy. A process without rows runs the shortest one for nothing: collectives count calls."""
+        chosen = [rows[index] for index in piece] or [min(rows, key=lambda row: row.length)]
+        batch = collate(chosen, self._pad).to(self.accelerator.device)
+        loss: torch.Tensor = self.one_pass(
+            batch.input_ids, batch.targets, batch.prompt_columns, batch.first_loss_column
+        )
+        return loss if piece else loss * 0.0
+
+    def _mine(self, cut: Sequence[list[int]]) -> Sequence[list[int]]:
+        return cut[self.accelerator.process_index :: self.accelerator.num_processes]
+
+    def _gradients_stay_here(self, stay: bool) -> AbstractContextManager[Any]:
+        """Within a step gradients add up locally; they are exchanged with the last piece."""
+        return self.accelerator.no_sync(self.one_pass) if stay else nullcontext()
+
+    def _parameters(self) -> list[torch.nn.Parameter]:
+        return [value for group in self.optimiser.param_groups for value in group["params"]]
+
+
+def _not_finite(config: TuneConfig, step: int, loss: float, norm: float) -> TuningError:
+    hint = "" if config.precision == "fp32" else ", or precision: fp32"
+    return TuningError(
+        f"step {step}: the loss is {loss} and the gradient's norm {norm}, so nothing was learnt from it. Most often "
+        f"the learning rate is too high (it is {config.rate:g}): try a third of it{hint}. When it is the very first "
+        "step, look for NaN in the weights the run starts from."
     )
 
 
-def tune(
-    base: Any,
-    rows: Sequence[Row],
-    config: TuningConfig,
-    pad_token_id: int,
-    on_step: Callable[[Progress], None] = lambda _: None,
-) -> PromptLora:
-    """Tune a new LoRA over ``base`` against ``base`` itself as the frozen decoder.
-
-    ``base`` is changed in place only by the LoRA layers put around its own: its tensors keep every bit.
-    """
-    torch.manual_seed(config.seed)
-    lora = PromptLora.over(base, rank=config.rank, alpha=config.alpha)
-    lora.model.train()
-    stream = batches(rows, config.batch_rows, pad_token_id, config.seed)
-    for progress in _optimise(lora, stream, config):
-        on_step(progress)
-    lora.model.eval()
-    return lora
-
-
-def _optimise(lora: PromptLora, stream: Iterator[Batch], config: TuningConfig) -> Iterator[Progress]:
-    parameters = lora.trainable()
-    optimiser = torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda step: min(1.0, (step + 1) / (config.warmup_steps + 1))
-    )
-    for step in range(1, config.steps + 1):
-        started = time.monotonic()
-        loss = prefill_only_loss(lora, next(stream))
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, config.clip_norm)
-        optimiser.step()
-        schedule.step()
-        yield Progress(step, config.steps, float(loss.detach()), time.monotonic() - started)
+@contextmanager
+def _advice(config: TuneConfig, step: int) -> Iterator[None]:
+    """Turns running out of memory into words."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
+        if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "can't allocate memory" not in str(error):
+            raise
+        ways = [f"micro_tokens below {config.micro_tokens} (same result, smaller forward passes)"]
+        ways += [] if config.gradient_checkpointing else ["gradient_checkpointing: true"]
+        ways += ["method: lora"] if config.method == "full" else [f"a rank below {config.rank}"]
+        where = f"step {step}" if step else "validation"
+        raise TuningError(f"{where}: out of memory ({error}). Try {'; '.join(ways)}; or more processes.") from error

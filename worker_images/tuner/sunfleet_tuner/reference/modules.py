@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from peft import PeftModel
 from pydantic import BaseModel, ConfigDict, model_validator
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 
 from sunfleet_tuner.reference.generate import Answer, Module, Sampling, generate
 from sunfleet_tuner.reference.score import Scores, score
+from sunfleet_tuner.weights import load_model
 
 
 class ModuleSpec(BaseModel):
@@ -34,11 +34,14 @@ class ModuleSpec(BaseModel):
 
 
 class Modules:
-    """Loads each module once, in float32. Adapters share the decoder's tensors and are off while it decodes."""
+    """Loads each module once, in float32; a quantised decoder as the weights it stands for.
+
+    Adapters share the decoder's tensors and are off while it decodes.
+    """
 
     def __init__(self, decoder: Path) -> None:
         self._folder = decoder.resolve()
-        self._decoder: Any = _load(decoder)
+        self._decoder: Any = load_model(decoder)
         self.tokenizer = AutoTokenizer.from_pretrained(decoder)
         self._full: dict[str, Any] = {}
         self._adapters: list[str] = []
@@ -86,7 +89,7 @@ class Modules:
     @contextmanager
     def _full_weights(self, folder: str) -> Iterator[Any]:
         if folder not in self._full:
-            self._full[folder] = _load(Path(folder))
+            self._full[folder] = load_model(Path(folder))
         yield self._full[folder]
 
     @contextmanager
@@ -94,7 +97,7 @@ class Modules:
         key = f"{base}+{adapter}"
         if key not in self._full:
             _check_adapter(adapter)
-            self._full[key] = PeftModel.from_pretrained(_load(Path(base)), adapter).eval()
+            self._full[key] = PeftModel.from_pretrained(load_model(Path(base)), adapter).eval()
         yield self._full[key]
 
     @contextmanager
@@ -118,13 +121,6 @@ class Modules:
 def _check_adapter(folder: str) -> None:
     if not (Path(folder) / "adapter_config.json").is_file():
         raise FileNotFoundError(f"{folder} holds no adapter (no adapter_config.json)")
-
-
-def _load(folder: Path) -> Any:
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"{folder} holds no checkpoint (no config.json)")
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    return model.eval()
 
 
 def _eos(model: Any, tokenizer: Any) -> tuple[int, ...]:

@@ -2,71 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from rich.console import Console
 
-from sunfleet_tuner.checkpoint import CheckpointMeta, checkpoint_digest, read_meta, save_adapter, write_meta
-from sunfleet_tuner.data import chat_row
+from sunfleet_tuner.card import card
+from sunfleet_tuner.checkpoint import read_meta, write_meta
+from sunfleet_tuner.config import TuneConfig
 from sunfleet_tuner.reference import Modules
 from sunfleet_tuner.samples.evaluate import evaluate
 from sunfleet_tuner.samples.tasks import TASKS, Example, split
-from sunfleet_tuner.train import Progress, TuningConfig, tune
+from sunfleet_tuner.tune import tune
 
-BASE_NAME = "SmolLM2-135M-Instruct"
 TRAINING_ROWS = 2000
 DATA_SEED = 0
 
-
-@dataclass(frozen=True)
-class Recipe:
-    """How one sample adapter is made and measured."""
-
-    config: TuningConfig
-    held_out_rows: int
-
-
-RECIPES: Final = {
-    "arith": Recipe(TuningConfig(steps=60, batch_rows=16), held_out_rows=128),
-    "toolcall": Recipe(TuningConfig(steps=40, batch_rows=8), held_out_rows=64),
+# What differs from the configuration's defaults. The steps are few: the samples show the way, not the limit.
+_COMMON: Final[dict[str, Any]] = {
+    "rank": 8, "alpha": 16, "learning_rate": 2e-3, "schedule": "constant_with_warmup", "warmup_percent": 10,
+    "precision": "fp32",
+}  # fmt: skip
+RECIPES: Final[dict[str, dict[str, Any]]] = {
+    "arith": {"max_steps": 60, "batch_rows": 16},
+    "sorting": {"max_steps": 60, "batch_rows": 16},
+    "toolcall": {"max_steps": 40, "batch_rows": 8},
 }
+HELD_OUT_ROWS: Final = {"arith": 128, "sorting": 128, "toolcall": 64}
 
 
 def make_adapter(name: str, base: Path, target: Path, say: Callable[[str], None]) -> None:
     """Tune the adapter of task ``name`` against the checkpoint in ``base`` and write it to ``target``."""
-    config = RECIPES[name].config
-    tokenizer = AutoTokenizer.from_pretrained(base)
-    rows = [chat_row(tokenizer, example.messages, example.answer) for example in _examples(name)[0]]
-    losses: list[float] = []
-
-    def on_step(progress: Progress) -> None:
-        losses.append(progress.loss)
-        say(f"{name}: step {progress.step}/{progress.steps}, loss {progress.loss:.3f}, {progress.seconds:.1f} s")
-
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    lora = tune(model, rows, config, tokenizer.pad_token_id, on_step)
-    last = losses[-10:]
-    meta = CheckpointMeta(
-        tuned_against=checkpoint_digest(base),
-        task=TASKS[name].summary,
-        hyperparameters={**config.model_dump(), "training_rows": TRAINING_ROWS, "data_seed": DATA_SEED},
-        metrics={"first_loss": round(losses[0], 4), "mean_loss_of_last_10_steps": round(sum(last) / len(last), 4)},
-    )
-    save_adapter(lora.model, target, meta, BASE_NAME)
+    with tempfile.TemporaryDirectory() as folder:
+        data = write_jsonl(Path(folder) / f"{name}.jsonl", _examples(name)[0])
+        config = TuneConfig(
+            decoder=str(base), data=str(data), output=target, name=name, task=TASKS[name].summary, **_COMMON,
+            **RECIPES[name],
+        )  # fmt: skip
+        outcome = tune(config, Console(soft_wrap=True))
+    say(f"{'made' if outcome.made else 'kept'} {target}")
 
 
 def measure_adapter(name: str, base: Path, adapter: Path, say: Callable[[str], None]) -> None:
-    """Accuracy on held-out rows, written into the adapter's ``sunfleet.json``.
+    """Accuracy on held-out rows, written into the adapter's ``sunfleet.json`` and card.
 
     Measured as it will be served: read back from disk, rounded to bfloat16.
     """
     accuracy = evaluate(Modules(base), adapter, TASKS[name], _examples(name)[1], say)
-    write_meta(adapter, read_meta(adapter).model_copy(update={"accuracy": accuracy}))
+    meta = read_meta(adapter).model_copy(update={"accuracy": accuracy})
+    write_meta(adapter, meta)
+    (adapter / "README.md").write_text(card(meta))
+
+
+def write_jsonl(path: Path, examples: Sequence[Example]) -> Path:
+    """The examples as a chat dataset."""
+    lines = [
+        json.dumps({"messages": [*example.messages, {"role": "assistant", "content": example.answer}]})
+        for example in examples
+    ]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
 
 
 def _examples(name: str) -> tuple[list[Example], list[Example]]:
-    return split(TASKS[name], TRAINING_ROWS, RECIPES[name].held_out_rows, DATA_SEED)
+    return split(TASKS[name], TRAINING_ROWS, HELD_OUT_ROWS[name], DATA_SEED)

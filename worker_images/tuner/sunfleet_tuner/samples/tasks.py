@@ -1,4 +1,4 @@
-"""Two small tasks whose answers can be checked exactly, made from a seed: held-out rows never appear in training."""
+"""Three small tasks whose answers can be checked exactly, made from a seed: held-out rows never appear in training."""
 
 from __future__ import annotations
 
@@ -50,6 +50,22 @@ def _sums(rows: int, seed: int) -> list[Example]:
 
     data = create_dataset("chain_sum", size=rows, seed=seed, min_terms=2, max_terms=2, min_digits=1, max_digits=2)
     return [Example(({"role": "user", "content": row["question"]},), row["answer"]) for row in data]
+
+
+def _sorted(rows: int, seed: int) -> list[Example]:
+    from reasoning_gym import create_dataset  # noqa: PLC0415 - as above
+
+    data = create_dataset(
+        "number_sorting", size=rows, seed=seed, min_numbers=3, max_numbers=4, min_decimals=0, max_decimals=0,
+        min_value=0, max_value=99,
+    )  # fmt: skip
+    return [_sorting(row["metadata"]) for row in data]
+
+
+def _sorting(facts: dict[str, Any]) -> Example:
+    """The numbers come as 75.0, and the dataset's own question is mostly about how to write its list."""
+    given, right = (", ".join(f"{float(n):.0f}" for n in facts[f"{kind}_numbers"]) for kind in ("original", "sorted"))
+    return Example(({"role": "user", "content": f"Sort these numbers in {facts['direction']} order: {given}"},), right)
 
 
 def _same_text(given: str, answer: str) -> bool:
@@ -130,5 +146,6 @@ TASKS: Final = {
     "arith": Task(
         "arith", "two-term sums of reasoning-gym's chain_sum, answered by the number alone", _sums, _same_text
     ),
+    "sorting": Task("sorting", "three or four numbers in the asked order, from reasoning-gym", _sorted, _same_text),
     "toolcall": Task("toolcall", "requests answered by one JSON function call, from templates", _calls, _same_json),
 }

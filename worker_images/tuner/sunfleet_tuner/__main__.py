@@ -1,0 +1,49 @@
+"""``python -m sunfleet_tuner tune|eval|quantize``: make prefill modules, measure them, quantise decoders."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rich.console import Console
+from transformers.utils import logging
+
+from sunfleet_tuner.configure import add_flags, configure
+from sunfleet_tuner.errors import TuningError
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; 0, or 1 after an error that a person can mend."""
+    args = _parser().parse_args(argv)
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        code: int = args.run(args)
+    except (TuningError, OSError) as error:  # OSError: a folder that cannot be written or is somebody's
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return code
+
+
+def _tune(args: argparse.Namespace) -> int:
+    from sunfleet_tuner.tune import tune  # noqa: PLC0415 - torch and accelerate take seconds to import
+
+    configured = configure(args)
+    console = Console(soft_wrap=True)
+    console.print(configured.shown(), highlight=False, markup=False)
+    outcome = tune(configured.config, console)
+    console.print(f"{'made' if outcome.made else 'kept'} {configured.config.output}", highlight=False, markup=False)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m sunfleet_tuner", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    tune = commands.add_parser("tune", help="a dataset and a frozen decoder -> a prefill module")
+    add_flags(tune)
+    tune.set_defaults(run=_tune)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
