@@ -17,13 +17,13 @@ VOCABULARY = 96
 PAD = 2
 
 
-def tiny_llama(seed: int = 0, *, tied: bool = False) -> Any:
+def tiny_llama(seed: int = 0, *, tied: bool = False, width: int = 32) -> Any:
     """Two layers, grouped KV heads, float64; weights large enough that logits differ clearly."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=48,
+        hidden_size=width,
+        intermediate_size=width * 2,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
@@ -51,16 +51,18 @@ def tiny_adapter(folder: Path, seed: int) -> Path:
     return folder
 
 
-def tiny_checkpoint(folder: Path, seed: int = 0) -> Path:
+def tiny_checkpoint(folder: Path, seed: int = 0, *, width: int = 32) -> Path:
     """The tiny Llama on disk (float32) with a tokenizer of the words ``w0`` to ``w95``."""
-    tiny_llama(seed).float().save_pretrained(folder)
+    tiny_llama(seed, width=width).float().save_pretrained(folder)
     words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=words, unk_token="w0", eos_token=f"w{PAD}", pad_token=f"w{PAD}"
     )
     tokenizer.chat_template = (
-        "{% for m in messages %}w1 {{ m['content'] }} w3 {% endfor %}{% if add_generation_prompt %}w4{% endif %}"
+        "{% if tools %}w6 {{ tools | length }} {% endif %}"
+        "{% for m in messages %}{% if m['role'] == 'assistant' %}w4 {{ m['content'] }} w2 {% else %}"
+        "w1 {{ m['content'] }} w3 {% endif %}{% endfor %}{% if add_generation_prompt %}w4{% endif %}"
     )
     tokenizer.save_pretrained(folder)
     return folder

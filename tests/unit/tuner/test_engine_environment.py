@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[3]
 STATE = Path(os.environ.get("SUNFLEET_STATE") or Path.home() / ".local/state/sunfleet")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_tuner_passes_its_tests_in_the_engine_environment() -> None:
     python = STATE / "engine/bin/python"
     assert python.is_file(), f"no engine environment at {python}: run 'make engine-env'"

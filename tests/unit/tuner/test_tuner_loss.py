@@ -3,31 +3,66 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from transformers import DynamicCache
+from transformers import DynamicCache, Qwen3Config, Qwen3ForCausalLM
 
-from sunfleet_tuner.data import Row, batches, chat_row, collate
-from sunfleet_tuner.prompt_lora import PromptLora
-from sunfleet_tuner.train import Progress, TuningConfig, prefill_only_loss, tune
-from tiny_models import PAD, random_rows, tiny_llama
+from sunfleet_tuner.data import IGNORED, Row, collate
+from sunfleet_tuner.one_pass import (
+    Lora,
+    OnePass,
+    checkpoint_activations,
+    freeze,
+    idle_parameters,
+    wire,
+)
+from sunfleet_tuner.prompt_lora import add_lora, check_plain
+from sunfleet_tuner.weights import tensors_digest
+from tiny_models import PAD, VOCABULARY, random_rows, tiny_llama
 
 NEAR = 1e-6  # the model's norms and the loss compute in float32
+# How a prefill module can be made: an adapter over the decoder, an adapter over other weights, full weights.
+FORMS = ("adapter", "adapter over a base of its own", "full", "full with embeddings")
 
 
-def lora_with_effect(base: Any) -> PromptLora:
-    """A LoRA whose delta is not zero (peft starts B at zero)."""
-    lora = PromptLora.over(base, rank=4, alpha=8)
-    torch.manual_seed(1)
+def tiny_qwen(seed: int = 0, *, tied: bool = False) -> Any:
+    """Like the tiny Llama, with norms on queries and keys of each head."""
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, tie_word_embeddings=tied, initializer_range=0.3,
+    )  # fmt: skip
+    return Qwen3ForCausalLM(config).double().eval()
+
+
+def wired(decoder: Any, form: str, *, seed: int = 1) -> tuple[OnePass, Any]:
+    """A module that differs clearly from ``decoder``, and the same weights as a model that knows no decoder."""
+    base = copy.deepcopy(decoder)
+    if form != "adapter":
+        _shake(base.parameters(), seed)
+    if "adapter" not in form:
+        plain = copy.deepcopy(base)
+        return wire(decoder, base, "full", train_embeddings="embeddings" in form), plain
+    lora = Lora(rank=4, alpha=8)
+    plain = add_lora(copy.deepcopy(base), rank=4, alpha=8)
+    one_pass = wire(decoder, None if form == "adapter" else base, "lora", lora=lora)
+    _shake(one_pass.trainable().values(), seed)
+    plain.load_state_dict(one_pass.trainable(), strict=False)
+    return one_pass, plain
+
+
+def _shake(parameters: Any, seed: int) -> None:
+    torch.manual_seed(seed)
     with torch.no_grad():
-        for parameter in lora.trainable():
-            parameter.normal_(0, 0.2)
-    return lora
+        for parameter in parameters:
+            parameter.add_(torch.randn_like(parameter) * 0.2)
 
 
-def two_pass_loss(prefill: Any, decoder: Any, rows: list[Row]) -> torch.Tensor:
+def two_pass_loss(prefill: Any, decoder: Any, rows: Sequence[Row]) -> torch.Tensor:
     """The definition, one row at a time: mean over all response tokens."""
     losses = []
     for row in rows:
@@ -41,75 +76,152 @@ def two_pass_loss(prefill: Any, decoder: Any, rows: list[Row]) -> torch.Tensor:
     return torch.cat(losses).mean()
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("tied", [False, True])
-def test_one_pass_has_the_loss_and_the_gradients_of_two_passes(tied: bool) -> None:
+@pytest.mark.parametrize("make", [tiny_llama, tiny_qwen])
+def test_one_pass_has_the_loss_and_the_gradients_of_two_passes(make: Any, tied: bool, form: str) -> None:
     rows = random_rows(6)
-    decoder = tiny_llama(tied=tied)
-    lora = lora_with_effect(copy.deepcopy(decoder))
-    one = prefill_only_loss(lora, collate(rows, PAD))
+    decoder = make(tied=tied)
+    frozen = copy.deepcopy(decoder)
+    one_pass, plain = wired(decoder, form)
+    one = one_pass.loss_of(collate(rows, PAD))
     one.backward()
-    gradients = [parameter.grad.clone() for parameter in lora.trainable()]
-    lora.model.zero_grad()
-    two = two_pass_loss(lora.model, decoder, rows)
+    ours = {name: value.grad for name, value in one_pass.trainable().items()}
+    plain.zero_grad()
+    two = two_pass_loss(plain, frozen, rows)
     two.backward()
+    theirs = {name: value.grad for name, value in plain.named_parameters() if name in ours}
     assert one.item() == pytest.approx(two.item(), rel=NEAR)
-    for ours, parameter in zip(gradients, lora.trainable(), strict=True):
-        torch.testing.assert_close(ours, parameter.grad, rtol=1e-4, atol=1e-6)
+    assert ours
+    assert ours.keys() == theirs.keys()
+    for name, gradient in ours.items():
+        torch.testing.assert_close(gradient, theirs[name], rtol=1e-4, atol=1e-6, msg=name)
 
 
-def test_a_padded_batch_has_the_loss_of_its_rows_alone() -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_checkpointed_activations_change_no_gradient(form: str) -> None:
+    batch = collate(random_rows(4), PAD)
+    gradients = []
+    for checkpointed in (False, True):
+        one_pass, _ = wired(tiny_llama(), form)
+        if checkpointed:
+            checkpoint_activations(one_pass)
+        one_pass.loss_of(batch).backward()
+        gradients.append({name: value.grad for name, value in one_pass.trainable().items()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_padded_batch_has_the_loss_of_its_rows_alone(form: str) -> None:
     rows = random_rows(5, seed=3)
-    lora = lora_with_effect(tiny_llama())
-    weighted = sum(prefill_only_loss(lora, collate([row], PAD)).item() * len(row.response) for row in rows)
-    together = prefill_only_loss(lora, collate(rows, PAD)).item()
+    one_pass, _ = wired(tiny_llama(), form)
+    weighted = sum(one_pass.loss_of(collate([row], PAD)).item() * len(row.response) for row in rows)
+    together = one_pass.loss_of(collate(rows, PAD)).item()
     assert together == pytest.approx(weighted / sum(len(row.response) for row in rows), rel=NEAR)
 
 
-def test_without_a_delta_the_loss_is_the_decoders_own() -> None:
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_with_the_base_as_prefill_the_loss_is_the_ordinary_one_of_the_response(method: Any) -> None:
     rows = random_rows(4)
     base = tiny_llama()
-    fresh = PromptLora.over(copy.deepcopy(base), rank=2, alpha=2)
-    expected = two_pass_loss(base, base, rows).item()
-    assert prefill_only_loss(fresh, collate(rows, PAD)).item() == pytest.approx(expected, rel=NEAR)
+    prefill = copy.deepcopy(base) if method == "full" else None
+    one_pass = wire(copy.deepcopy(base), prefill, method, lora=Lora(2, 2))
+    losses = []
+    for row in rows:
+        ids = torch.tensor([row.prompt + row.response])
+        labels = ids.clone()
+        labels[:, : len(row.prompt)] = IGNORED
+        losses.append(base(input_ids=ids, labels=labels).loss.item() * len(row.response))
+    expected = sum(losses) / sum(len(row.response) for row in rows)
+    assert one_pass.loss_of(collate(rows, PAD)).item() == pytest.approx(expected, rel=NEAR)
 
 
 def test_the_delta_acts_on_prompt_columns_only() -> None:
-    lora = lora_with_effect(tiny_llama())
+    one_pass, _ = wired(tiny_llama(), "adapter")
     ids = torch.tensor([[5, 6, 7, 8]])
-    nowhere, everywhere = torch.zeros_like(ids, dtype=torch.bool), torch.ones_like(ids, dtype=torch.bool)
-    with lora.only_on(nowhere):
-        masked = lora.model(input_ids=ids).logits
-    with lora.model.disable_adapter():
-        base = lora.model(input_ids=ids).logits
-    with lora.only_on(everywhere):
-        full = lora.model(input_ids=ids).logits
-    assert torch.equal(masked, base)
-    assert torch.equal(full, lora.model(input_ids=ids).logits)
-    assert not torch.allclose(full, base)
+
+    def logits(mask: torch.Tensor | None) -> torch.Tensor:
+        one_pass.columns.choose(mask)
+        found: torch.Tensor = one_pass.model(input_ids=ids).logits
+        return found
+
+    masked = logits(torch.zeros_like(ids, dtype=torch.bool))
+    full = logits(torch.ones_like(ids, dtype=torch.bool))
+    assert torch.equal(full, logits(None))
+    with one_pass.model.disable_adapter():
+        assert torch.equal(masked, logits(None))
+    assert not torch.allclose(full, masked)
 
 
-def test_tuning_lowers_the_loss_and_leaves_every_bit_of_the_decoder() -> None:
-    base = tiny_llama()
-    before = {name: tensor.clone() for name, tensor in base.state_dict().items()}
-    rows = random_rows(8)
-    seen: list[Progress] = []
-    config = TuningConfig(rank=8, alpha=16, steps=30, batch_rows=8, learning_rate=1e-2)
-    lora = tune(base, rows, config, PAD, seen.append)
-    assert [progress.step for progress in seen] == list(range(1, 31))
-    assert seen[-1].loss < 0.5 * seen[0].loss
-    after = {
-        name.replace("base_layer.", ""): tensor
-        for name, tensor in lora.model.get_base_model().state_dict().items()
-        if "lora_" not in name
-    }
-    assert after.keys() == before.keys()
-    assert all(torch.equal(after[name], before[name]) for name in before)
+@pytest.mark.parametrize("form", FORMS)
+def test_an_optimiser_step_leaves_every_bit_of_the_decoder(form: str) -> None:
+    decoder = tiny_llama(tied=True)
+    before = tensors_digest(copy.deepcopy(decoder))
+    one_pass, _ = wired(decoder, form)
+    optimiser = torch.optim.AdamW(one_pass.trainable().values(), lr=0.1)
+    one_pass.loss_of(collate(random_rows(4), PAD)).backward()
+    optimiser.step()
+    assert tensors_digest(decoder) == before
+    changed = next(iter(one_pass.trainable().values()))
+    with torch.no_grad():
+        for parameter in decoder.parameters():
+            parameter.add_(torch.finfo(parameter.dtype).eps)
+    assert tensors_digest(decoder) != before, "the digest would not see a change"
+    assert changed.grad is not None
 
 
-def test_tuning_twice_with_one_seed_gives_the_same_adapter() -> None:
-    config = TuningConfig(rank=2, alpha=2, steps=3, batch_rows=4)
-    first, second = (tune(tiny_llama(), random_rows(9), config, PAD) for _ in range(2))
-    assert all(torch.equal(a, b) for a, b in zip(first.trainable(), second.trainable(), strict=True))
+def without_first_tokens(rows: list[Row]) -> Any:
+    """A batch in which only the decoder predicts, so that gradients reach the prefill module through its KV alone."""
+    batch = collate(rows, PAD)
+    targets = batch.targets.clone()
+    for index, row in enumerate(rows):
+        targets[index, len(row.prompt) - 1] = IGNORED
+    return replace(batch, targets=targets)
+
+
+LAST_LAYER = {f"self_attn.{name}_proj" for name in "qo"} | {f"mlp.{name}_proj" for name in ("gate", "up", "down")}
+
+
+@pytest.mark.parametrize("form", ["adapter", "full", "full with embeddings"])
+def test_through_the_cache_alone_the_last_layers_query_output_and_mlp_get_no_gradient(form: str) -> None:
+    rows = [row for row in random_rows(20) if len(row.response) > 1]
+    one_pass, _ = wired(tiny_llama(), form)
+    assert idle_parameters(one_pass, collate(rows, PAD)) == []
+    idle = idle_parameters(one_pass, without_first_tokens(rows))
+    last = {name for name in idle if ".layers.1." in name}
+    outside = {name for name in idle if ".layers." not in name}
+    assert {part for part in LAST_LAYER if any(part in name for name in last)} == LAST_LAYER
+    assert last | outside == set(idle)
+    assert not any(part in name for name in last for part in ("k_proj", "v_proj", "input_layernorm"))
+    if form != "adapter":
+        assert any("post_attention_layernorm" in name for name in last)
+        assert any(name.endswith("model.norm.weight") for name in outside)
+        assert ("lm_head.weight" in outside) is (form == "full with embeddings")
+
+
+def test_looking_for_idle_parameters_changes_none_and_frozen_ones_are_out_of_training() -> None:
+    one_pass = wire(tiny_llama(), None, "lora", lora=Lora(2, 2))  # every B starts at zero
+    before = tensors_digest_of(one_pass)
+    rows = [row for row in random_rows(20) if len(row.response) > 1]
+    assert idle_parameters(one_pass, collate(rows, PAD)) == []
+    idle = idle_parameters(one_pass, without_first_tokens(rows))
+    assert tensors_digest_of(one_pass) == before
+    assert all(value.grad is None for value in one_pass.parameters())
+    freeze(one_pass, idle)
+    assert idle
+    assert not one_pass.trainable().keys() & set(idle)
+
+
+def tensors_digest_of(one_pass: OnePass) -> list[bytes]:
+    return [value.detach().numpy().tobytes() for value in one_pass.parameters()]
+
+
+def test_full_weights_share_the_frozen_vocabulary_with_the_decoder() -> None:
+    decoder = tiny_llama(tied=True)
+    one_pass = wire(decoder, tiny_llama(tied=True), "full")
+    assert one_pass.model.get_input_embeddings().weight is decoder.get_input_embeddings().weight
+    assert not any("embed" in name or "lm_head" in name for name in one_pass.trainable())
 
 
 def test_an_adapter_that_is_not_plain_lora_is_refused() -> None:
@@ -117,47 +229,19 @@ def test_an_adapter_that_is_not_plain_lora_is_refused() -> None:
 
     model = get_peft_model(tiny_llama(), LoraConfig(r=2, target_modules=["q_proj"], use_dora=True))
     with pytest.raises(TypeError, match="plain LoRA"):
-        PromptLora(model)
+        check_plain(model)
 
 
-def test_targets_start_at_the_last_prompt_column() -> None:
-    batch = collate([Row((5, 6, 7), (8, 9)), Row((5,), (6,))], PAD)
-    assert batch.input_ids.tolist() == [[5, 6, 7, 8, 9], [5, 6, PAD, PAD, PAD]]
-    assert batch.targets.tolist() == [[-100, -100, 8, 9, -100], [6, -100, -100, -100, -100]]
-    assert batch.prompt_columns.tolist() == [[True, True, True, False, False], [True, False, False, False, False]]
-    assert batch.first_loss_column == 0
+def test_a_layer_that_may_mix_tokens_is_refused() -> None:
+    decoder, prefill = tiny_llama(), tiny_llama(seed=1)
+    for model in (decoder, prefill):
+        model.model.layers[0].mlp.up_proj = torch.nn.Conv1d(32, 64, 3, padding=1)
+    with pytest.raises(TypeError, match=r"layers.0.mlp.up_proj is a Conv1d"):
+        wire(decoder, prefill, "full")
 
 
-def test_every_row_comes_once_an_epoch_and_like_lengths_meet() -> None:
-    rows = random_rows(32, seed=5)
-    stream = batches(rows, 4, PAD, seed=0)
-    epoch = [next(stream) for _ in range(8)]
-    assert sum(int((batch.targets != -100).sum()) for batch in epoch) == sum(len(row.response) for row in rows)
-    padding = sum(batch.input_ids.numel() for batch in epoch) / sum(row.length for row in rows)
-    assert padding < 1.15
-
-
-def test_too_few_rows_for_a_batch_are_refused() -> None:
-    with pytest.raises(ValueError, match="do not fill one batch"):
-        next(batches(random_rows(3), 4, PAD, seed=0))
-
-
-def test_an_empty_half_of_a_row_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        Row((), (1,))
-
-
-def test_a_chat_row_ends_its_prompt_with_the_open_turn() -> None:
-    class Words:
-        eos_token_id = 2
-
-        def apply_chat_template(self, messages: list[dict[str, str]], **options: Any) -> list[int]:
-            assert options == {"add_generation_prompt": True, "tokenize": True, "return_dict": False}
-            return [1, *map(int, messages[0]["content"].split()), 4]
-
-        def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-            assert not add_special_tokens
-            return [int(word) for word in text.split()]
-
-    row = chat_row(Words(), [{"role": "user", "content": "7 8"}], "9")
-    assert row == Row((1, 7, 8, 4), (9, 2))
+def test_a_layer_that_sees_tokens_in_another_arrangement_is_refused() -> None:
+    one_pass, _ = wired(tiny_llama(), "full")
+    one_pass.columns.choose(torch.ones(2, 3, dtype=torch.bool))
+    with pytest.raises(TypeError, match="rearranges tokens"):
+        one_pass.columns.split(torch.zeros(6, 32))

@@ -20,11 +20,11 @@ from sunfleet_tuner.checkpoint import (
     write_meta,
 )
 from sunfleet_tuner.merge import merge
+from sunfleet_tuner.prompt_lora import add_lora
 from sunfleet_tuner.reference import Modules, ModuleSpec, Sampling
 from sunfleet_tuner.samples import models
 from sunfleet_tuner.samples.tasks import SYSTEM, TASKS, split
-from sunfleet_tuner.train import TuningConfig, tune
-from tiny_models import PAD, random_rows, tiny_checkpoint, tiny_llama
+from tiny_models import tiny_checkpoint, tiny_llama
 
 ROOT = Path(__file__).resolve().parents[3]
 META = CheckpointMeta(tuned_against="sha256:0", task="test", metrics={"loss": 1.0})
@@ -34,8 +34,13 @@ META = CheckpointMeta(tuned_against="sha256:0", task="test", metrics={"loss": 1.
 def tuned(tmp_path: Path) -> tuple[Path, Path]:
     """A base and an adapter over it, on disk."""
     base, adapter = tiny_checkpoint(tmp_path / "base"), tmp_path / "adapter"
-    config = TuningConfig(rank=4, alpha=8, steps=4, batch_rows=4, learning_rate=0.05)
-    save_adapter(tune(tiny_llama().float(), random_rows(8), config, PAD).model, adapter, META, "tiny")
+    model = add_lora(tiny_llama().float(), rank=4, alpha=8)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_" in name:
+                parameter.normal_(0, 0.2)
+    save_adapter(model, adapter, META, "tiny")
     return base, adapter
 
 

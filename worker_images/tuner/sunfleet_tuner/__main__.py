@@ -26,10 +26,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _tune(args: argparse.Namespace) -> int:
-    from sunfleet_tuner.tune import tune  # noqa: PLC0415 - torch and accelerate take seconds to import
+    configured = configure(args)  # before torch and accelerate, which take seconds to import
+    from sunfleet_tuner.processes import is_main  # noqa: PLC0415
+    from sunfleet_tuner.tune import tune  # noqa: PLC0415
 
-    configured = configure(args)
-    console = Console(soft_wrap=True)
+    console = Console(soft_wrap=True, quiet=not is_main())
     console.print(configured.shown(), highlight=False, markup=False)
     outcome = tune(configured.config, console)
     console.print(f"{'made' if outcome.made else 'kept'} {configured.config.output}", highlight=False, markup=False)

@@ -36,6 +36,7 @@ class OnePass(torch.nn.Module):
         super().__init__()
         self.model = model
         self.columns = columns
+        self.idle: tuple[str, ...] = ()  # parameters taken out of training; they belong to the checkpoint all the same
 
     def forward(
         self, input_ids: torch.Tensor, targets: torch.Tensor, prompt_columns: torch.Tensor | None, first: int
@@ -119,8 +120,9 @@ def idle_parameters(one_pass: OnePass, batch: Batch) -> list[str]:
 
 
 def freeze(one_pass: OnePass, names: Sequence[str]) -> None:
-    """Take parameters out of training."""
+    """Take parameters out of training; they keep their values, and their place in what is saved."""
     parameters = one_pass.trainable()
+    one_pass.idle = tuple(names)
     for name in names:
         parameters[name].requires_grad_(requires_grad=False)
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
+from accelerate.state import AcceleratorState
 from accelerate.utils import is_tensorboard_available, is_wandb_available
 
 from sunfleet_tuner.errors import TuningError
@@ -18,9 +19,26 @@ def start(precision: str, trackers: Sequence[str], folder: Path) -> Accelerator:
     """This process's part; how many there are and how weights are sharded comes from the launcher's environment."""
     if missing := [name for name in trackers if not _TRACKERS[name]()]:
         raise TuningError(f"trackers: {', '.join(missing)} is not installed: install the extra 'tuner-hub'")
+    is_main()  # joins the others
+    # accelerate keeps its settings for the process's life; a second run here may want another precision.
+    AcceleratorState._reset_state()
     return Accelerator(
-        mixed_precision="bf16" if precision == "bf16" else "no", log_with=list(trackers) or None, project_dir=folder
+        cpu=_on_cpus(),
+        mixed_precision="bf16" if precision == "bf16" else "no",
+        log_with=list(trackers) or None,
+        project_dir=folder,
     )
+
+
+def is_main() -> bool:
+    """Whether this process is the one that speaks and writes; joins the others on first use."""
+    main: bool = PartialState(cpu=_on_cpus()).is_main_process
+    return main
+
+
+def _on_cpus() -> bool:
+    """Without this word accelerate does not look for other processes where it finds no accelerator."""
+    return not torch.accelerator.is_available()
 
 
 def total(accelerator: Accelerator, value: torch.Tensor) -> float:

@@ -26,6 +26,7 @@ from sunfleet_tuner.train import Training
 
 _MODULE, _OPTIMISER, _RECORD = "module.safetensors", "optimizer.pt", "record.json"
 _STEP: Final = "step-"
+_DDP: Final = "module."  # what distributed data parallelism puts before every name
 
 
 class Record(BaseModel):
@@ -102,11 +103,11 @@ class Checkpoints:
 
 
 def module_state(training: Training) -> dict[str, torch.Tensor]:
-    """The trainable tensors on the CPU, whole, by name; on the main process where weights are sharded."""
+    """The module's own tensors on the CPU, whole, by name; on the main process where weights are sharded."""
     trained = {name for name, value in training.one_pass.named_parameters() if value.requires_grad}
-    plain = {name.removeprefix("module.") for name in trained}  # DDP's prefix
-    state = get_model_state_dict(training.one_pass, options=_full(ignore_frozen_params=True))
-    return {name: tensor.contiguous() for name, tensor in state.items() if name in plain}
+    wanted = {name.removeprefix(_DDP) for name in trained} | {f"model.{name}" for name in training.idle}
+    state = get_model_state_dict(training.one_pass, options=_full(ignore_frozen_params=not training.idle))
+    return {name: tensor.contiguous() for name, tensor in state.items() if name in wanted}
 
 
 def _full(**options: bool) -> StateDictOptions:

@@ -52,6 +52,7 @@ class Training:
         self.config = config
         self.accelerator = accelerator
         self.has_validation = bool(validation)
+        self.idle = one_pass.idle
         self._rows, self._validation, self._pad = rows, validation, pad_token_id
         self._lengths = [row.length for row in rows]
         self._sizes = plan.Sizes(config.batch_rows, config.batch_tokens, config.micro_tokens)
@@ -68,7 +69,7 @@ class Training:
         self.scheduler: Any = get_scheduler(
             config.schedule,
             self.optimiser,
-            num_warmup_steps=math.ceil(self.steps * config.warmup_percent / 100),
+            num_warmup_steps=int(self.steps * config.warmup_percent / 100),
             num_training_steps=self.steps + 1,  # the last step still learns
         )
 
