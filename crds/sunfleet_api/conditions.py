@@ -47,7 +47,7 @@ MEANINGS: Final[Mapping[ConditionType, str]] = {
     ConditionType.ACCEPTED: "The spec makes sense and is allowed where it stands.",
     ConditionType.WEIGHTS_READY: "The weights' URI was resolved to a revision and a digest.",
     ConditionType.ROUTER_SYNCED: "What routers act on (`status.traffic`) was published for the present state.",
-    ConditionType.SCALING_READY: "The scaler has fresh metrics.",
+    ConditionType.SCALING_READY: "The count is decided by whom `autoscaling` says, from fresh metrics.",
     ConditionType.AVAILABLE: "Enough decode pods are available.",
     ConditionType.KV_CONTRACT_KNOWN: "Checkpoint, tokenizer and engine are known, hence the KV fingerprint.",
     ConditionType.RESOLVED_REFS: "Everything that the spec refers to exists and may be used.",
@@ -124,6 +124,17 @@ class Reason(StrEnum):
     IMAGE_PULL_FAILED = "ImagePullFailed"
     UNSCHEDULABLE = "Unschedulable"
     EVICTED = "Evicted"
+    # ScalingReady, BudgetExceeded
+    DECIDED_FROM_METRICS = "DecidedFromMetrics"
+    DRY_RUN = "DryRun"
+    EXTERNAL = "External"
+    REPLICAS_HELD = "ReplicasHeld"
+    SECOND_SCALER = "SecondScaler"
+    BUDGET_EXCEEDED = "BudgetExceeded"
+    METRICS_MISSING = "MetricsMissing"
+    METRICS_STALE = "MetricsStale"
+    FALLBACK = "Fallback"
+    SCALED = "Scaled"  # of an Event
     # Something to say
     NOT_YET_SUPPORTED = "NotYetSupported"
     IN_USE = "InUse"

@@ -8,14 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from sunfleet_api.scaling import Autoscaling
 from sunfleet_api.shared_decoder import SHARED_DECODER, SharedDecoderSpec
 from sunfleet_api.sun_model import SUN_MODEL, SunModelSpec
-
-
-def _scales(autoscaling: Autoscaling | None) -> bool:
-    """An external scaler needs nothing from us but /scale, which works."""
-    return autoscaling is not None and autoscaling.mode != "External"
 
 
 def _asks(spec: SunModelSpec, field: str, *, unless: object = None) -> bool:
@@ -28,13 +22,10 @@ def _asks(spec: SunModelSpec, field: str, *, unless: object = None) -> bool:
 
 # Path below spec -> whether this spec asks for something that does not happen.
 _OF_DECODER: Final[Mapping[str, Callable[[SharedDecoderSpec], bool]]] = {
-    "autoscaling": lambda spec: _scales(spec.autoscaling),
-    "gpuBudget": lambda spec: bool(spec.gpu_budget),
     "quantization": lambda spec: spec.quantization is not None,
     "rollout.engineUpgrade": lambda spec: spec.rollout.engine_upgrade != "Manual",
 }
 _OF_MODEL: Final[Mapping[str, Callable[[SunModelSpec], bool]]] = {
-    "autoscaling": lambda spec: _scales(spec.autoscaling),
     "canary": lambda spec: spec.canary is not None,
     "prefill.adapter.poolRef": lambda spec: (
         spec.prefill.adapter is not None and spec.prefill.adapter.pool_ref is not None

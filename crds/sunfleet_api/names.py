@@ -20,6 +20,9 @@ FINALIZER: Final = f"{GROUP}/in-use"
 # Set to "true" by a person who deletes a decoder although tasks still use it.
 ANNOTATION_FORCE_DELETE: Final = f"{GROUP}/force-delete"
 
+# Set to "true" by a person: the built-in scaler leaves the object's count as it is.
+ANNOTATION_SCALING_PAUSED: Final = f"{GROUP}/scaling-paused"
+
 LABEL_DECODER: Final = f"{GROUP}/decoder"
 LABEL_POOL: Final = f"{GROUP}/pool"
 LABEL_MODEL: Final = f"{GROUP}/model"

@@ -132,10 +132,16 @@ class Rollout(ApiModel):
 
 
 class ScalingStatus(ApiModel):
-    """The scaler's last decision."""
+    """Who decides the count, which count is in effect, and the built-in scaler's last decision."""
 
+    mode: Literal["", "Fixed", "BuiltIn", "External"] = ""
+    """Who decided last; a switch never changes the count by itself."""
+    replicas: int | None = None
+    """Count in effect."""
+    spec_replicas: int | None = None
+    """spec.replicas when the count in effect was settled; once it is another one, it counts again."""
     desired_replicas: int | None = None
-    """Count that the scaler wants."""
+    """Count that the scaler wants; with dryRun, a pause or a budget not the one in effect."""
     last_decision_time: str = Field(default="", max_length=64)
     """When it last changed its mind, RFC 3339."""
     reason: str = Field(default="", max_length=1024)

@@ -12,7 +12,7 @@ from typing import Protocol
 from sunfleet_api import names
 from sunfleet_operator import metrics
 from sunfleet_operator.cluster import ClusterError
-from sunfleet_operator.plan.actions import Apply, Delete, Event, Plan, Scale, Write
+from sunfleet_operator.plan.actions import Apply, Delete, Event, Mark, Plan, Scale, Write
 from sunfleet_operator.types import Json, Manifest, Ref, is_terminating, metadata
 
 _log = logging.getLogger(__name__)
@@ -51,6 +51,9 @@ async def _write(writer: Writer, writes: Iterable[Write]) -> None:
             case Scale(manifest):
                 await writer.apply(manifest, names.SCALE_FIELD_MANAGER)
                 metrics.WRITES.labels(manifest["kind"], "scale").inc()
+            case Mark(manifest):
+                await writer.apply(manifest, names.SCALE_FIELD_MANAGER)
+                metrics.WRITES.labels(manifest["kind"], "mark").inc()
             case Delete(ref, grace_seconds):
                 await writer.delete(ref, grace_seconds=grace_seconds)
                 metrics.WRITES.labels(ref.kind, "delete").inc()

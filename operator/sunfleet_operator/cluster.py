@@ -108,9 +108,10 @@ class Cluster:
                 return found
             query = [pair for pair in query if pair[0] != "continue"] + [("continue", more)]
 
-    async def list_served(self, kind: str) -> Sequence[Json]:
-        """All objects in the namespaces that this operator serves."""
-        return [live for namespace in self._namespaces or ("",) for live in await self.list(kind, namespace)]
+    async def list_served(self, kind: str, *, labels: Mapping[str, str] | None = None) -> Sequence[Json]:
+        """All objects with these labels in the namespaces that this operator serves."""
+        spaces = self._namespaces or ("",)
+        return [live for space in spaces for live in await self.list(kind, space, labels=labels)]
 
     def serves(self, namespace: str) -> bool:
         """Whether objects of this namespace are this operator's to read."""

@@ -41,6 +41,7 @@ class Index:
         self._facts: dict[Key, object] = {}  # what others depend on, per object
         self._serving: dict[tuple[str, str], bool] = {}  # decode Deployments (namespace, name)
         self._ready: dict[Key, str] = {}
+        self._scaling: set[Key] = set()  # objects that the scaler has to do with
         self._news: dict[Key, Json | None] | None = None  # from `listing` to `rebuild`; a value of None is gone
 
     def users(self, decoder: Key) -> tuple[User, ...]:
@@ -120,6 +121,11 @@ class Index:
             self._serving.pop(place, None)
         return self.user_keys(Key(DECODER, namespace_of(deployment), name))
 
+    @property
+    def scaling(self) -> bool:
+        """Whether there is anything for the scaler to do."""
+        return bool(self._scaling)
+
     def ready(self, kind: str, status: str) -> int:
         """How many objects of a kind have this status ("True", "False", "Unknown") of ``Ready``."""
         return sum(1 for key, found in self._ready.items() if key.kind == kind and found == status)
@@ -129,6 +135,7 @@ class Index:
             self._news[key] = None if gone else live
 
     def _note_ready(self, key: Key, live: Json, *, gone: bool) -> None:
+        (self._scaling.discard if gone or not scales(live) else self._scaling.add)(key)
         if gone:
             self._ready.pop(key, None)
             return
@@ -150,6 +157,7 @@ class Index:
         self._facts.clear()
         self._serving.clear()
         self._ready.clear()
+        self._scaling.clear()
         latest = {key_of(MODEL, live): live for live in models} | {key_of(DECODER, live): live for live in decoders}
         for key, live in (latest | news).items():
             if live is not None:
@@ -166,6 +174,14 @@ class Index:
             self._named[name].discard(key)
             if not self._named[name]:
                 del self._named[name]
+
+
+def scales(live: Json) -> bool:
+    """Whether the scaler has anything to do with an object."""
+    spec = spec_of(live)
+    # A profile may say that it scales.
+    given = (spec.get(field) for field in ("autoscaling", "gpuBudget", "profileRefs"))
+    return any(given) or bool(status_of(live).get("scaling"))
 
 
 def _decoder_facts(live: Json) -> object:

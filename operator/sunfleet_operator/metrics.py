@@ -1,4 +1,4 @@
-"""The operator's own metrics. Label values are bounded: kinds, verbs and status codes, never object names."""
+"""The operator's own metrics. Label values are bounded: kinds, verbs, codes; names only of objects that scale."""
 
 from __future__ import annotations
 
@@ -29,3 +29,19 @@ READY = Gauge(
     "sunfleet_operator_objects_ready", "Objects by kind and status of their Ready condition.", ["kind", "status"]
 )
 LEADER = Gauge("sunfleet_operator_leader", "1 while this process holds the Lease, or needs none.")
+
+SCALING_DECISIONS = Counter(
+    "sunfleet_operator_scaling_decisions_total",
+    "Decisions of the built-in scaler by kind and reason.",
+    ["kind", "reason"],
+)
+SCALING_FAILURES = Counter(
+    "sunfleet_operator_scaling_failures_total", "Rounds that lacked something: metrics, cluster.", ["what"]
+)
+SCALING_LAST = Gauge(
+    "sunfleet_operator_scaling_last_round_timestamp_seconds", "Unix time of the last whole round of decisions."
+)
+# One series for each object that scales: bounded by the fleet, and what a person wants to see over time.
+SCALING_DESIRED = Gauge(
+    "sunfleet_operator_scaling_desired_replicas", "Count that was decided.", ["kind", "namespace", "name"]
+)

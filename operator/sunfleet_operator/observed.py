@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sunfleet_api.conditions import ConditionType, Reason
 from sunfleet_operator.build.weights import Fetcher
 from sunfleet_operator.references import decoder_of, routed_decoders
+from sunfleet_operator.told import Told
 from sunfleet_operator.types import Json, Key, full_name, is_terminating, metadata, status_of
 
 
@@ -89,6 +90,7 @@ class ObservedDecoder:
     users: tuple[User, ...] = ()
     namespace_terminating: bool = False
     profiles: tuple[FoundProfile, ...] = ()
+    told: Told | None = None
 
 
 @dataclass(frozen=True)
@@ -125,3 +127,4 @@ class ObservedModel:
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     profiles: tuple[FoundProfile, ...] = ()
     decoder_served: bool = True  # its namespace is one of those that this operator serves
+    told: Told | None = None

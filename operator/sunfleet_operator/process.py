@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from sunfleet_api import names
-from sunfleet_operator import metrics
+from sunfleet_operator import metrics, promql
 from sunfleet_operator.build.weights import Fetcher
 from sunfleet_operator.cluster import Cluster, ClusterError, NotFoundError
 from sunfleet_operator.health import Health
 from sunfleet_operator.index import Index
 from sunfleet_operator.observed import Defaults
+from sunfleet_operator.prometheus import Prometheus
 from sunfleet_operator.reconcile import Reconciler
+from sunfleet_operator.scaler import Scaler
 from sunfleet_operator.settings import Settings
 from sunfleet_operator.types import (
     DECODER,
@@ -26,9 +27,9 @@ from sunfleet_operator.types import (
     Key,
     is_terminating,
     key_of,
-    labels_of,
     name_of,
     namespace_of,
+    owner_of,
 )
 from sunfleet_operator.workqueue import WorkQueue
 
@@ -45,6 +46,7 @@ class Operator:
     health: Health
     index: Index = field(default_factory=Index)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _prometheus: Prometheus | None = None
 
     async def start(self) -> None:
         """Learn who uses whom, queue everything, then let the workers go."""
@@ -52,10 +54,19 @@ class Operator:
             for status in ("True", "False", "Unknown"):
                 metrics.READY.labels(kind, status).set_function(partial(self.index.ready, kind, status))
         await self._resync_until_it_works()
-        reconcile = Reconciler(self.cluster, self.index, defaults(self.settings))
+        scaler = self._scaler()
+        reconcile = Reconciler(self.cluster, self.index, defaults(self.settings), told=scaler.told, noted=scaler.note)
         for number in range(self.settings.workers):
             self._tasks.append(asyncio.create_task(self.queue.work(reconcile), name=f"worker-{number}"))
         self._tasks.append(asyncio.create_task(self._resync_for_ever(), name="resync"))
+        rounds = scaler.run(self.settings.scaling_interval_seconds)
+        self._tasks.append(asyncio.create_task(rounds, name="scaler"))
+
+    def _scaler(self) -> Scaler:
+        settings = self.settings.prometheus
+        self._prometheus = Prometheus(settings) if settings.url else None
+        queries = promql.queries(settings.window_seconds, settings.matchers)
+        return Scaler(self.cluster, self._prometheus, queries, self.index, self.queue.add)
 
     async def stop(self) -> None:
         """Stop after the request in flight: every write is safe to be the last."""
@@ -63,6 +74,8 @@ class Operator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._prometheus is not None:
+            await self._prometheus.close()
 
     def seen(self, kind: str, live: Json, *, gone: bool) -> None:
         """A watch event: queue the object, or its owner, and whoever depends on it."""
@@ -124,15 +137,6 @@ class Operator:
         while True:
             await asyncio.sleep(self.settings.resync_seconds)
             await self._resync_until_it_works()
-
-
-def owner_of(live: Json) -> Key | None:
-    """The SharedDecoder or SunModel that a child belongs to by its labels."""
-    found = labels_of(live)
-    for label, kind in ((names.LABEL_MODEL, MODEL), (names.LABEL_DECODER, DECODER)):
-        if label in found:
-            return Key(kind, namespace_of(live), found[label])
-    return None
 
 
 def defaults(settings: Settings) -> Defaults:

@@ -67,9 +67,14 @@ class Prometheus:
             raise UnreachableError(f"{self._url}: {str(error) or type(error).__name__}") from error
 
     async def ask(self, queries: Mapping[str, str]) -> dict[str, Sequence[Sample]]:
-        """Several queries at once; the first error ends them all."""
-        answers = await asyncio.gather(*(self.query(text) for text in queries.values()))
-        return dict(zip(queries, answers, strict=True))
+        """Several queries at once; of several errors the first query's is raised, so that it is always the same."""
+        answers = await asyncio.gather(*(self.query(text) for text in queries.values()), return_exceptions=True)
+        found: dict[str, Sequence[Sample]] = {}
+        for name, answer in zip(queries, answers, strict=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            found[name] = answer
+        return found
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:

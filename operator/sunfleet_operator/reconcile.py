@@ -18,6 +18,7 @@ from sunfleet_operator.observed import Defaults
 from sunfleet_operator.plan import decoder, model, namespace, profile
 from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.plan.common import told_refusal
+from sunfleet_operator.told import Told
 from sunfleet_operator.types import DECODER, NAMESPACE, PROFILE, Json, Key
 
 logger = logging.getLogger(__name__)
@@ -35,9 +36,18 @@ class Reconciler:
     """Holds what every reconcile needs; has no state of its own."""
 
     def __init__(
-        self, store: Store, index: Index, defaults: Defaults, *, now: Callable[[], datetime] = utc_now
+        self,
+        store: Store,
+        index: Index,
+        defaults: Defaults,
+        *,
+        now: Callable[[], datetime] = utc_now,
+        told: Callable[[Key], Told | None] = lambda _: None,
+        noted: Callable[[Key, Json | None], None] = lambda _, __: None,
     ) -> None:
+        """``told`` is what the scaler decided; ``noted`` hears what an object is together with its profiles."""
         self._store, self._index, self._defaults, self._now = store, index, defaults, now
+        self._told, self._noted = told, noted
 
     async def __call__(self, key: Key) -> float | None:
         """Seconds after which the key is due again, or ``None``; :class:`ClusterError` when a request failed."""
@@ -56,6 +66,7 @@ class Reconciler:
         if found is None:
             return None
         live, plan = found
+        self._noted(key, plan.effective)
         if plan.empty:
             return plan
         logger.info("%s: %s", key, summary(plan))
@@ -100,11 +111,15 @@ class Reconciler:
             return None if preset is None else (preset.live, profile.plan(preset, self._now()))
         if key.kind == DECODER:
             pool = await observe_decoder(self._store, self._index, key, presets)
-            return (
-                None if pool is None else (pool.live, decoder.plan(pool, self._defaults, self._now(), refusal=refusal))
-            )
+            if pool is None:
+                return None
+            pool = replace(pool, told=self._told(key))
+            return pool.live, decoder.plan(pool, self._defaults, self._now(), refusal=refusal)
         task = await observe_model(self._store, self._index, key, presets)
-        return None if task is None else (task.live, model.plan(task, self._defaults, self._now(), refusal=refusal))
+        if task is None:
+            return None
+        task = replace(task, told=self._told(key))
+        return task.live, model.plan(task, self._defaults, self._now(), refusal=refusal)
 
 
 def summary(plan: Plan) -> str:

@@ -81,6 +81,31 @@ def is_terminating(live: Json) -> bool:
     return bool(metadata(live).get("deletionTimestamp"))
 
 
+def ready_since(pod: Json) -> str | None:
+    """When a pod became Ready (RFC 3339), ``None`` while it is not."""
+    conditions = status_of(pod).get("conditions") or ()
+    ready: Json = next((c for c in conditions if c.get("type") == "Ready"), {})
+    return str(ready.get("lastTransitionTime") or "") if ready.get("status") == "True" else None
+
+
+def runs_engine(pod: Json) -> bool:
+    """An engine pod that may hold a GPU. One that was evicted lies around for long, but holds none."""
+    return is_engine(pod) and status_of(pod).get("phase") not in {"Succeeded", "Failed"}
+
+
+def is_engine(pod: Json) -> bool:
+    return labels_of(pod).get(names.LABEL_ROLE) in {names.ROLE_DECODE, names.ROLE_PREFILL}
+
+
+def owner_of(live: Json) -> Key | None:
+    """The SharedDecoder or SunModel that a child belongs to by its labels."""
+    found = labels_of(live)
+    for label, kind in ((names.LABEL_MODEL, MODEL), (names.LABEL_DECODER, DECODER)):
+        if label in found:
+            return Key(kind, namespace_of(live), found[label])
+    return None
+
+
 def controller_of(live: Json) -> Json:
     """The owner reference of the controller, empty when there is none."""
     references = metadata(live).get("ownerReferences") or ()

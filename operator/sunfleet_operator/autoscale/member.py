@@ -100,7 +100,7 @@ def _unusable(member: Member) -> tuple[Why, str] | None:
         return Why.METRICS_MISSING, f"no usable series for: {', '.join(absent)}"
     age, most = member.signals.age or 0.0, member.auto.metrics_timeout_seconds
     if age > most:
-        return Why.METRICS_STALE, f"the newest sample is {number(age)} s old, more than metricsTimeoutSeconds ({most})"
+        return Why.METRICS_STALE, f"the newest sample is older than metricsTimeoutSeconds ({most})"
     return None
 
 
@@ -112,7 +112,7 @@ def _blind(member: Member, state: State, now: float, why: Why, message: str) -> 
     if auto.fallback == "Hold" or now - since < auto.metrics_timeout_seconds:
         return Wish(Decision(present, why, f"holding {present}: {message}", wished=present), kept)
     count = max(present, min(int(auto.fallback), auto.max_replicas))
-    text = f"fallback to at least {auto.fallback}, never fewer than now, after {number(now - since)} s: {message}"
+    text = f"fallback to at least {auto.fallback}, never fewer than now: {message}"
     return Wish(Decision(count, Why.FALLBACK, text, wished=count), kept)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sunfleet_operator.types import Manifest, Ref
+from sunfleet_operator.types import Json, Manifest, Ref
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,13 @@ class Scale:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """Server-side apply of a pod's deletion cost by the scale field manager: the lowest goes first."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
 class Delete:
     """Deletion of one child, dependents in the background. ``grace_seconds`` of ``None`` is the object's own."""
 
@@ -30,7 +37,7 @@ class Delete:
     grace_seconds: int | None = None
 
 
-Write: TypeAlias = Apply | Scale | Delete
+Write: TypeAlias = Apply | Scale | Mark | Delete
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ class Plan:
     finalizer: bool | None = None
     events: tuple[Event, ...] = ()
     requeue_after: float | None = None
+    effective: Json | None = None  # the object with its profiles under its spec, where it has any
 
     @property
     def empty(self) -> bool:

@@ -53,6 +53,11 @@ def _only_conditions(live: Json, verdicts: Sequence[Verdict], now: datetime) -> 
     return Plan(status=status.write(live, kept, verdicts, now), events=status.events(live, verdicts))
 
 
+def soonest(*seconds: float | None) -> float | None:
+    """The earliest of several reasons to look again."""
+    return min((given for given in seconds if given is not None), default=None)
+
+
 def ignored(fields: Sequence[str]) -> list[Verdict]:
     """``FieldsIgnored``, when there is any."""
     if not fields:

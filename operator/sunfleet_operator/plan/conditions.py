@@ -20,9 +20,12 @@ _WARN_WHEN_FALSE: Final = frozenset(
         ConditionType.RESOLVED_REFS,
         ConditionType.KV_COMPATIBLE,
         ConditionType.KV_CONTRACT_KNOWN,
+        ConditionType.SCALING_READY,
     }
 )
-_WARN_WHEN_TRUE: Final = frozenset({ConditionType.DELETION_BLOCKED, ConditionType.FIELDS_IGNORED})
+_WARN_WHEN_TRUE: Final = frozenset(
+    {ConditionType.DELETION_BLOCKED, ConditionType.FIELDS_IGNORED, ConditionType.BUDGET_EXCEEDED}
+)
 # False for a while by nature; a Warning would cry wolf.
 _CALM: Final = frozenset(
     {
@@ -33,6 +36,7 @@ _CALM: Final = frozenset(
         Reason.DECODER_NOT_READY,
         Reason.PAUSED,
         Reason.DECODER_NOT_FOUND,
+        Reason.REPLICAS_HELD,
     }
 )
 

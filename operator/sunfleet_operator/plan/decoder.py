@@ -20,7 +20,7 @@ from sunfleet_operator.build import labels
 from sunfleet_operator.build.engine_pod import FORM, EnginePod, template
 from sunfleet_operator.build.weights import model_weights
 from sunfleet_operator.observed import Defaults, ObservedDecoder
-from sunfleet_operator.plan import conditions, deletion, pods, profiles, revisions, status, weights
+from sunfleet_operator.plan import conditions, deletion, pods, profiles, replicas, revisions, status, weights
 from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.plan.common import (
     TAKEN_SECONDS,
@@ -28,20 +28,23 @@ from sunfleet_operator.plan.common import (
     invalid,
     paused,
     refused,
+    soonest,
     unknown,
     waiting,
     worker_settings,
 )
 from sunfleet_operator.plan.conditions import Verdict
+from sunfleet_operator.plan.replicas import Wanted
 from sunfleet_operator.plan.revisions import Fleet, Rolled
 from sunfleet_operator.records import DecoderRevision, Engine
-from sunfleet_operator.types import Json, revision_of, status_of
+from sunfleet_operator.types import Json, is_engine, revision_of, status_of
 
 
 @dataclass(frozen=True)
 class _Outcome:
     """The parts of a plan that the status tells of."""
 
+    want: Wanted
     resolution: weights.Resolution
     target: DecoderRevision | None
     fleet: Fleet | None
@@ -67,11 +70,11 @@ def plan(observed: ObservedDecoder, defaults: Defaults, now: datetime, *, refusa
         decoder = SharedDecoder.parse(observed.live)
     except ValidationError as error:
         return replace(invalid(observed.live, error, now, fate.verdicts), finalizer=fate.finalizer)
-    outcome = _decide(observed, decoder, defaults, now)
+    want = replicas.wanted(_scaling_facts(observed, decoder), now)
+    outcome = _decide(observed, decoder, defaults, want, now)
     taken = revisions.taken(observed.live, observed.key, observed.children)
     verdicts = refused([*_verdicts(observed, decoder, outcome), *made.verdicts, *fate.verdicts], refusal or taken)
-    zero = decoder.spec.replicas == 0
-    verdicts.append(conditions.ready(verdicts, DECODER_ROLL_UP, zero=zero))
+    verdicts.append(conditions.ready(verdicts, DECODER_ROLL_UP, zero=want.count == 0))
     rolled = outcome.rolled
     held = decoder.spec.paused
     pool = revisions.pool_writes(observed.live, observed.key, observed.children)
@@ -80,12 +83,23 @@ def plan(observed: ObservedDecoder, defaults: Defaults, now: datetime, *, refusa
         status=status.write(observed.live, _fields(observed, outcome), verdicts, now),
         after=() if held or rolled is None else rolled.after,
         finalizer=fate.finalizer,
-        events=status.events(observed.live, verdicts),
-        requeue_after=TAKEN_SECONDS if taken else outcome.resolution.requeue_after,
+        events=(*status.events(observed.live, verdicts), *(() if held else want.events)),
+        requeue_after=soonest(TAKEN_SECONDS if taken else outcome.resolution.requeue_after, want.requeue_after),
+        effective=made.live if made.used else None,
     )
 
 
-def _decide(observed: ObservedDecoder, decoder: SharedDecoder, defaults: Defaults, now: datetime) -> _Outcome:
+def _scaling_facts(observed: ObservedDecoder, decoder: SharedDecoder) -> replicas.Facts:
+    spec = decoder.spec
+    return replicas.Facts(
+        observed.live, spec.replicas, spec.autoscaling, observed.children.deployments, observed.told,
+        budgeted=bool(spec.gpu_budget),
+    )  # fmt: skip
+
+
+def _decide(
+    observed: ObservedDecoder, decoder: SharedDecoder, defaults: Defaults, want: Wanted, now: datetime
+) -> _Outcome:
     source = decoder.spec.model
     secret = source.credentials_secret_ref.name if source.credentials_secret_ref else ""
     question = weights.Question(
@@ -95,23 +109,23 @@ def _decide(observed: ObservedDecoder, decoder: SharedDecoder, defaults: Default
     resolution = weights.resolve(observed.live, observed.key, observed.children, question, paused=paused_now, now=now)
     report = resolution.report
     if report is None or ADAPTER in report.config or not report.config:
-        return _Outcome(resolution, None, None, None)
+        return _Outcome(want, resolution, None, None, None)
     target = _target(observed, decoder, report, secret, defaults)
     if paused_now and target not in _records(observed):
         # Tasks would follow what is published, and nothing of it exists.
         present = _present(observed)
         if present is None:
-            return _Outcome(resolution, None, None, None)
+            return _Outcome(want, resolution, None, None, None)
         target = present
     usable = {revision_of(d): revisions.available(d) for d in observed.children.deployments}
-    fleet = Fleet(observed.live, observed.key, observed.children, target, _current(observed), usable)
-    want = decoder.spec.replicas
+    work = observed.told.work if observed.told else {}
+    fleet = Fleet(observed.live, observed.key, observed.children, target, _current(observed), usable, work)
     # A task is moved by its own new prefill pods; until then one pod that reads its KV has to stay, if there is room
     # for two.
     limits = revisions.limits(decoder.spec.rollout, want)
-    keep = 1 if _unmoved(observed, target) and want + limits.surge > 1 else 0
+    keep = 1 if _unmoved(observed, target) and want.count + limits.surge > 1 else 0
     rolled = revisions.roll(fleet, want, decoder.spec.rollout, uri=source.uri, keep=keep)
-    return _Outcome(resolution, target, fleet, rolled)
+    return _Outcome(want, resolution, target, fleet, rolled)
 
 
 def _current(observed: ObservedDecoder) -> str:
@@ -198,13 +212,14 @@ def _verdicts(observed: ObservedDecoder, decoder: SharedDecoder, outcome: _Outco
     verdicts.append(_contract_verdict(outcome))
     verdicts.append(_available(observed, decoder, outcome))
     if outcome.fleet is not None and outcome.rolled is not None:
-        verdicts.append(_progress(observed, decoder, outcome.fleet, outcome.rolled))
+        verdicts.append(_progress(observed, outcome.want, outcome.fleet, outcome.rolled))
+    verdicts += outcome.want.verdicts
     verdicts += ignored(inactive_fields(decoder.spec)) + paused(spec_paused=decoder.spec.paused)
     return verdicts
 
 
-def _progress(observed: ObservedDecoder, decoder: SharedDecoder, fleet: Fleet, rolled: Rolled) -> Verdict:
-    verdict = revisions.progress(fleet, rolled, decoder.spec.replicas)
+def _progress(observed: ObservedDecoder, want: Wanted, fleet: Fleet, rolled: Rolled) -> Verdict:
+    verdict = revisions.progress(fleet, rolled, want.count)
     target = fleet.target
     waiting = _unmoved(observed, target) if isinstance(target, DecoderRevision) and not rolled.done else []
     if not waiting:
@@ -229,16 +244,16 @@ def _available(observed: ObservedDecoder, decoder: SharedDecoder, outcome: _Outc
     type_ = ConditionType.AVAILABLE
     if outcome.fleet is None:
         return Verdict(type_, "Unknown", Reason.PENDING, "waits for KVContractKnown")
-    want = decoder.spec.replicas
+    want = outcome.want.count
     have = sum(outcome.fleet.usable.values())
-    least = want - revisions.limits(decoder.spec.rollout, want).unavailable
+    least = want - revisions.limits(decoder.spec.rollout, outcome.want).unavailable
     if have >= max(least, min(want, 1)):
         return Verdict(type_, "True", Reason.MINIMUM_REPLICAS_AVAILABLE, f"{have} of {want} decode pods are available")
     return _missing(type_, f"{have} of {want} decode pods are available", observed.children.pods)
 
 
 def _missing(type_: ConditionType, text: str, all_pods: Sequence[Json]) -> Verdict:
-    why = pods.problem(pod for pod in all_pods if revisions.is_engine(pod))
+    why = pods.problem(pod for pod in all_pods if is_engine(pod))
     if why is not None:
         return Verdict(type_, "False", why[0], f"{text}; {why[1]}")
     return Verdict(type_, "False", Reason.MINIMUM_REPLICAS_UNAVAILABLE, text)
@@ -261,4 +276,6 @@ def _fields(observed: ObservedDecoder, outcome: _Outcome) -> dict[str, object]:
     ).to_wire()
     for computed in ("conditions", "observedGeneration"):
         made.pop(computed)
+    if outcome.want.status is not None:
+        made["scaling"] = outcome.want.status
     return made | (revisions.counts(fleet) if fleet else {})

@@ -21,7 +21,17 @@ from sunfleet_operator.build import labels
 from sunfleet_operator.build.engine_pod import FORM, EnginePod, template
 from sunfleet_operator.build.weights import Weights, adapter_weights, model_weights
 from sunfleet_operator.observed import Defaults, ObservedModel
-from sunfleet_operator.plan import conditions, pods, profiles, revisions, status, task, traffic, weights
+from sunfleet_operator.plan import (
+    conditions,
+    pods,
+    profiles,
+    replicas,
+    revisions,
+    status,
+    task,
+    traffic,
+    weights,
+)
 from sunfleet_operator.plan.actions import Delete, Plan, Write
 from sunfleet_operator.plan.common import (
     TAKEN_SECONDS,
@@ -29,20 +39,23 @@ from sunfleet_operator.plan.common import (
     invalid,
     paused,
     refused,
+    soonest,
     unknown,
     waiting,
     worker_settings,
 )
 from sunfleet_operator.plan.conditions import Verdict
+from sunfleet_operator.plan.replicas import Wanted
 from sunfleet_operator.plan.revisions import Fleet, Rolled
 from sunfleet_operator.records import DecoderRevision, ModelRevision
-from sunfleet_operator.types import Ref, full_name, is_terminating, revision_of, status_of
+from sunfleet_operator.types import Ref, full_name, is_terminating, revision_of, spec_of, status_of
 
 
 @dataclass(frozen=True)
 class _Outcome:
     """The parts of a plan that the status tells of. ``fleet`` is there when any revision is wanted."""
 
+    want: Wanted
     standing: task.Standing
     resolution: weights.Resolution
     verdicts: tuple[Verdict, ...]
@@ -67,25 +80,36 @@ def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal:
         model = SunModel.parse(observed.live)
     except ValidationError as error:
         return invalid(observed.live, error, now)
-    outcome = _decide(observed, model, defaults, now)
+    want = replicas.wanted(_scaling_facts(observed, model), now)
+    outcome = _decide(observed, model, defaults, want, now)
     verdicts = [
         *outcome.verdicts,
+        *want.verdicts,
         *made.verdicts,
         *ignored(inactive_fields(model.spec)),
         *paused(spec_paused=model.spec.paused),
     ]
     taken = revisions.taken(observed.live, observed.key, observed.children)
     verdicts = refused(verdicts, refusal or taken)
-    verdicts.append(conditions.ready(verdicts, MODEL_ROLL_UP, zero=model.spec.replicas == 0))
+    verdicts.append(conditions.ready(verdicts, MODEL_ROLL_UP, zero=want.count == 0))
     before, after = _writes(observed, outcome)
     held = model.spec.paused
     return Plan(
         before=() if held else (*made.writes, *before),
         status=status.write(observed.live, _fields(observed, model, outcome), verdicts, now),
         after=() if held else after,
-        events=status.events(observed.live, verdicts),
-        requeue_after=TAKEN_SECONDS if taken else outcome.resolution.requeue_after,
+        events=(*status.events(observed.live, verdicts), *(() if held else want.events)),
+        requeue_after=soonest(TAKEN_SECONDS if taken else outcome.resolution.requeue_after, want.requeue_after),
+        effective=made.live if made.used else None,
     )
+
+
+def _scaling_facts(observed: ObservedModel, model: SunModel) -> replicas.Facts:
+    spec = model.spec
+    return replicas.Facts(
+        observed.live, spec.replicas, spec.autoscaling, observed.children.deployments, observed.told,
+        budgeted=bool(observed.decoder and spec_of(observed.decoder).get("gpuBudget")),
+    )  # fmt: skip
 
 
 def _writes(observed: ObservedModel, outcome: _Outcome) -> tuple[tuple[Write, ...], tuple[Write, ...]]:
@@ -97,7 +121,7 @@ def _writes(observed: ObservedModel, outcome: _Outcome) -> tuple[tuple[Write, ..
     return before, outcome.rolled.after if outcome.rolled else ()
 
 
-def _decide(observed: ObservedModel, model: SunModel, defaults: Defaults, now: datetime) -> _Outcome:
+def _decide(observed: ObservedModel, model: SunModel, defaults: Defaults, want: Wanted, now: datetime) -> _Outcome:
     known = records.newest(observed.children.records, ModelRevision)
     serving = next((record for record in known if record.revision == _current(observed, known)), None)
     here = "/".join(model.spec.decoder_ref.resolve(observed.key.namespace))
@@ -115,9 +139,14 @@ def _decide(observed: ObservedModel, model: SunModel, defaults: Defaults, now: d
             target = None
     if target is not None:
         known = [target, *(record for record in known if record.revision != target.revision)]
-    fleet, rolled = _roll(observed, model, target, known, refused=standing.refused)
-    verdicts = (*standing.verdicts, resolution.verdict, fits, *_pod_verdicts(observed, model, contract, fleet, rolled))
-    return _Outcome(standing, resolution, verdicts, fleet, rolled, tuple(known))
+    fleet, rolled = _roll(observed, model, want, target, known, refused=standing.refused)
+    verdicts = (
+        *standing.verdicts,
+        resolution.verdict,
+        fits,
+        *_pod_verdicts(observed, model, want, contract, fleet, rolled),
+    )
+    return _Outcome(want, standing, resolution, verdicts, fleet, rolled, tuple(known))
 
 
 def _resolve(
@@ -200,7 +229,13 @@ def _current(observed: ObservedModel, known: list[ModelRevision]) -> str:
 
 
 def _roll(
-    observed: ObservedModel, model: SunModel, target: ModelRevision | None, known: list[ModelRevision], *, refused: bool
+    observed: ObservedModel,
+    model: SunModel,
+    want: Wanted,
+    target: ModelRevision | None,
+    known: list[ModelRevision],
+    *,
+    refused: bool,
 ) -> tuple[Fleet | None, Rolled | None]:
     """Without a new revision (weights or decoder not ready, KV that does not fit) the serving one is kept as it is."""
     current = _current(observed, known)
@@ -209,8 +244,9 @@ def _roll(
     if wanted is None or refused:
         return None, None
     usable = _usable(observed, known, "/".join(model.spec.decoder_ref.resolve(observed.key.namespace)))
-    fleet = Fleet(observed.live, observed.key, observed.children, wanted, current, usable)
-    rolled = revisions.roll(fleet, model.spec.replicas, model.spec.rollout, uri=model.spec.prefill.source.uri)
+    work = observed.told.work if observed.told else {}
+    fleet = Fleet(observed.live, observed.key, observed.children, wanted, current, usable, work)
+    rolled = revisions.roll(fleet, want, model.spec.rollout, uri=model.spec.prefill.source.uri)
     return fleet, rolled
 
 
@@ -253,6 +289,7 @@ def decode_formats(observed: ObservedModel) -> frozenset[str]:
 def _pod_verdicts(
     observed: ObservedModel,
     model: SunModel,
+    want: Wanted,
     contract: DecoderRevision | None,
     fleet: Fleet | None,
     rolled: Rolled | None,
@@ -261,7 +298,7 @@ def _pod_verdicts(
     if fleet is None or rolled is None:
         verdicts.append(Verdict(ConditionType.PREFILL_READY, "Unknown", Reason.PENDING, "no revision to run yet"))
         return verdicts
-    return [*verdicts, _prefill_ready(observed, model, fleet), revisions.progress(fleet, rolled, model.spec.replicas)]
+    return [*verdicts, _prefill_ready(observed, model, want, fleet), revisions.progress(fleet, rolled, want.count)]
 
 
 def _decoder_ready(
@@ -286,13 +323,13 @@ def _decoder_ready(
     return Verdict(type_, "False", Reason.DECODER_NOT_READY, message)
 
 
-def _prefill_ready(observed: ObservedModel, model: SunModel, fleet: Fleet) -> Verdict:
+def _prefill_ready(observed: ObservedModel, model: SunModel, wanted: Wanted, fleet: Fleet) -> Verdict:
     """Enough prefill pods, of any revision, whether or not a decode pod is there for them."""
-    type_, want = ConditionType.PREFILL_READY, model.spec.replicas
+    type_, want = ConditionType.PREFILL_READY, wanted.count
     if want == 0:
         return Verdict(type_, "True", Reason.SCALED_TO_ZERO, "no replicas are wanted")
     have = sum(revisions.available(live) for live in observed.children.deployments)
-    least = max(1, want - revisions.limits(model.spec.rollout, want).unavailable)
+    least = max(1, want - revisions.limits(model.spec.rollout, wanted).unavailable)
     text = f"{have} of {want} prefill pods are available"
     if have >= least:
         return Verdict(type_, "True", Reason.MINIMUM_REPLICAS_AVAILABLE, text)
@@ -322,6 +359,8 @@ def _fields(observed: ObservedModel, model: SunModel, outcome: _Outcome) -> dict
     ).to_wire()
     for computed in ("conditions", "observedGeneration"):
         made.pop(computed)
+    if outcome.want.status is not None:
+        made["scaling"] = outcome.want.status
     made["traffic"] = _traffic(observed, model, outcome, current)
     return made | (revisions.counts(fleet) if fleet else {})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sunfleet_api import names
@@ -16,9 +16,10 @@ from sunfleet_operator.build.labels import SPEC_HASH
 from sunfleet_operator.build.pool import disruption_budget, service
 from sunfleet_operator.build.record import record
 from sunfleet_operator.observed import Children
-from sunfleet_operator.plan import pods, rollout
-from sunfleet_operator.plan.actions import Apply, Delete, Scale, Write
+from sunfleet_operator.plan import pods, rollout, victims
+from sunfleet_operator.plan.actions import Apply, Delete, Mark, Scale, Write
 from sunfleet_operator.plan.conditions import Verdict
+from sunfleet_operator.plan.replicas import Wanted
 from sunfleet_operator.plan.weights import next_number
 from sunfleet_operator.records import DecoderRevision, ModelRevision, WeightsRecord
 from sunfleet_operator.types import (
@@ -31,6 +32,7 @@ from sunfleet_operator.types import (
     is_terminating,
     labels_of,
     revision_of,
+    runs_engine,
     spec_of,
     status_of,
 )
@@ -46,6 +48,7 @@ class Fleet:
     target: DecoderRevision | ModelRevision
     current: str  # the revision that serves by itself; empty when none ever did
     usable: Mapping[str, int]  # pods per revision that can serve
+    work: Mapping[str, float] = field(default_factory=dict)  # requests by pod name, where they are known
 
     def deployment(self, revision: str) -> Json | None:
         return next((d for d in self.children.deployments if revision_of(d) == revision), None)
@@ -66,15 +69,6 @@ class Fleet:
         return [self.side(revision) for revision in sorted(found, key=lambda r: (r == self.current, r))]
 
 
-def is_engine(pod: Json) -> bool:
-    return labels_of(pod).get(names.LABEL_ROLE) in {names.ROLE_DECODE, names.ROLE_PREFILL}
-
-
-def runs_engine(pod: Json) -> bool:
-    """An engine pod that may hold a GPU. One that was evicted lies around for long, but holds none."""
-    return is_engine(pod) and status_of(pod).get("phase") not in {"Succeeded", "Failed"}
-
-
 def available(live: Json) -> int:
     """Available pods of a Deployment that it still wants. Its template never changes, so an old status is merely
     late."""
@@ -91,10 +85,10 @@ class Rolled:
     replicas: Mapping[str, int]
 
 
-def roll(fleet: Fleet, want: int, spec: Rollout, *, uri: str, keep: int = 0) -> Rolled:
-    """One step from what is there to ``want`` pods of the target revision. ``uri`` is the one whose record stays."""
-    target, others = fleet.side(fleet.target.revision), fleet.others()
-    counts = rollout.step(want, rollout.Limits.of(spec, want), target, others, keep=keep)
+def roll(fleet: Fleet, wanted: Wanted, spec: Rollout, *, uri: str, keep: int = 0) -> Rolled:
+    """One step from what is there to the wanted pods of the target revision. ``uri`` is the one whose record stays."""
+    want, target, others = wanted.count, fleet.side(fleet.target.revision), fleet.others()
+    counts = rollout.step(want, limits(spec, wanted), target, others, keep=keep)
     before = [*_record_writes(fleet), *_target_writes(fleet, counts[fleet.target.revision], spec)]
     done = _done(fleet, want, target, others)
     # Old revisions shrink or go only after routers have been told.
@@ -146,7 +140,15 @@ def _scale_writes(fleet: Fleet, live: Json, replicas: int) -> list[Write]:
     same = spec_of(live).get("replicas") == replicas
     if same and drift.owns(live, names.SCALE_FIELD_MANAGER, "spec", "replicas"):
         return []
-    return [Scale(scale(fleet.key, revision_of(live), replicas))]
+    return [*_marks(fleet, live, replicas), Scale(scale(fleet.key, revision_of(live), replicas))]
+
+
+def _marks(fleet: Fleet, live: Json, replicas: int) -> list[Write]:
+    """Before a Deployment shrinks: which of its pods are to go. Streams that they serve end on them first."""
+    if not 0 < replicas < int(spec_of(live).get("replicas", 1)):
+        return []  # all go, or none
+    present = [pod for pod in fleet.pods(revision_of(live)) if not is_terminating(pod)]
+    return [Mark(manifest) for manifest in victims.marks(present, len(present) - replicas, fleet.work)]
 
 
 def changed(manifest: Manifest, live: Json | None) -> list[Write]:
@@ -248,5 +250,7 @@ def current(fleet: Fleet, rolled: Rolled) -> str:
     return fleet.target.revision if rolled.done else fleet.current
 
 
-def limits(spec: Rollout, want: int) -> rollout.Limits:
-    return rollout.Limits.of(spec, want)
+def limits(spec: Rollout, wanted: Wanted) -> rollout.Limits:
+    """What a roll-out may do, also to the budget."""
+    given = rollout.Limits.of(spec, wanted.count)
+    return given.within(wanted.room) if wanted.budgeted else given

@@ -38,6 +38,13 @@ class Limits:
         unavailable = _resolve(rollout.max_unavailable, want, round_up=False)
         return cls(surge, unavailable if surge or unavailable else 1)
 
+    def within(self, room: int | None) -> Limits:
+        """Under a budget that has ``room`` for pods above the count; ``None``: not settled yet, so nothing moves."""
+        if room is None:
+            return Limits(0, 0)
+        surge = min(self.surge, room)
+        return Limits(surge, self.unavailable if surge or self.unavailable else 1)
+
 
 def _resolve(value: IntOrPercent, want: int, *, round_up: bool) -> int:
     if isinstance(value, int):

@@ -14,7 +14,7 @@ from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.types import Json, Manifest, metadata, status_of
 
 # Written by others; ours are compared without them.
-_FOREIGN: Final = frozenset({ConditionType.ROUTER_SYNCED, ConditionType.SCALING_READY, ConditionType.VERIFIED})
+_FOREIGN: Final = frozenset({ConditionType.ROUTER_SYNCED, ConditionType.VERIFIED})
 
 
 def live_conditions(live: Json) -> Sequence[Mapping[str, Any]]:

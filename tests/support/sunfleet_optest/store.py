@@ -81,8 +81,8 @@ class Store:
     def serves(self, namespace: str) -> bool:
         return self.served(namespace)
 
-    async def list_served(self, kind: str) -> Sequence[Json]:
-        return await self.list(kind)
+    async def list_served(self, kind: str, *, labels: Mapping[str, str] | None = None) -> Sequence[Json]:
+        return await self.list(kind, labels=labels)
 
     async def create(self, manifest: Document) -> Json:
         place = self._place(manifest)

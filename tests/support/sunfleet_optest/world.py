@@ -14,7 +14,8 @@ from sunfleet_operator.index import Index
 from sunfleet_operator.observed import Defaults
 from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.reconcile import Reconciler
-from sunfleet_operator.types import DECODER, MODEL, PROFILE, Key
+from sunfleet_operator.told import Told
+from sunfleet_operator.types import DECODER, MODEL, PROFILE, Json, Key
 from sunfleet_optest.objects import report
 from sunfleet_optest.store import Store
 
@@ -34,12 +35,14 @@ class World:
         self.now = datetime(2026, 1, 1, 12, tzinfo=UTC)
         self.resolve: Callable[[str], ResolverReport] = report
         self.healthy: Callable[[Document], bool] = lambda _: True
+        self.told: Callable[[Key], Told | None] = lambda _: None
+        self.noted: Callable[[Key, Json | None], None] = lambda _, __: None
 
     def reconciler(self) -> Reconciler:
         """A new one knows nothing but what is stored, as after a restart."""
         index = Index()
         index.rebuild(self.store.all(MODEL), self.store.all(DECODER))
-        return Reconciler(self.store, index, self.defaults, now=lambda: self.now)
+        return Reconciler(self.store, index, self.defaults, now=lambda: self.now, told=self.told, noted=self.noted)
 
     def served(self) -> list[Key]:
         return sorted(

@@ -9,8 +9,7 @@ import pytest
 
 from sunfleet_api import names
 from sunfleet_operator.index import Index
-from sunfleet_operator.process import owner_of
-from sunfleet_operator.types import DECODER, MODEL, Key
+from sunfleet_operator.types import DECODER, MODEL, Key, owner_of
 from sunfleet_optest.objects import decoder, model
 
 BASE, MATHS, CODE = Key(DECODER, "team", "base"), Key(MODEL, "team", "maths"), Key(MODEL, "team", "code")

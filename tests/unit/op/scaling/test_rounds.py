@@ -1,0 +1,307 @@
+"""Whole rounds of the scaler: from live objects and an answer of Prometheus to Deployments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from sunfleet_api import names
+from sunfleet_operator.index import Index
+from sunfleet_operator.prometheus import MetricsError, UnreachableError
+from sunfleet_operator.promql import Sample, queries
+from sunfleet_operator.scaler import NO_URL, Scaler
+from sunfleet_operator.types import DECODER, MODEL, Key
+from sunfleet_optest.objects import decoder, model
+from sunfleet_optest.scaling import AT_ONCE
+from sunfleet_optest.world import World
+
+QUERIES = queries(60, {})
+TASK, POOL = Key(MODEL, "team", "maths"), Key(DECODER, "team", "base")
+ACTS = {"maxReplicas": 8, "behavior": AT_ONCE}
+
+
+class Answers:
+    """A Prometheus that says what a test wants, task by task and pool by pool."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, dict[str, float]] = {}
+        self.pools: dict[str, dict[str, float]] = {}
+        self.silent = 0
+        self.work: dict[tuple[str, str], float] = {}
+        self.fault: MetricsError | None = None
+        self.asked = 0
+
+    def task(self, name: str, **figures: float) -> None:
+        self.tasks[name] = {**dict.fromkeys(QUERIES.prefill, 0.0), **figures}
+
+    def pool(self, name: str, **figures: float) -> None:
+        quiet = {"age": 0.0, "reserved": 0.0, "queued": 0.0, "capacity": 1000.0, "endpoints": 1.0}
+        self.pools[name] = {**quiet, **figures}
+
+    async def ask(self, texts: Mapping[str, str]) -> dict[str, Sequence[Sample]]:
+        self.asked += 1
+        if self.fault is not None:
+            raise self.fault
+        found: dict[str, Sequence[Sample]] = {}
+        for name in texts:
+            part, pool = name.removeprefix("decode "), name.startswith("decode ")
+            label, said = ("decoder", self.pools) if pool else ("task", self.tasks)
+            found[name] = [Sample({label: who}, figures[part]) for who, figures in said.items() if part in figures]
+        found["silent"] = [Sample({}, self.silent)] if self.silent else []
+        found["work"] = [Sample({"namespace": space, "pod": pod}, value) for (space, pod), value in self.work.items()]
+        return found
+
+
+class Rounds:
+    """A world whose scaler has a clock of its own."""
+
+    def __init__(self, world: World, source: Answers | None) -> None:
+        self.world, self.source, self.now, self.changed = world, source, 0.0, list[Key]()
+        self.index = Index()
+        self.scaler = Scaler(
+            world.store, source, QUERIES, self.index, self.changed.append, clock=lambda: self.now
+        )  # fmt: skip
+        world.told, world.noted = self.scaler.told, self.scaler.note
+
+    async def round(self, seconds: float = 15) -> None:
+        """One round, and everything that follows from it."""
+        self.now += seconds
+        self.index.rebuild(self.world.store.all(MODEL), self.world.store.all(DECODER))
+        await self.scaler.round()
+        await self.world.settle()
+        self._pods()
+
+    def _pods(self) -> None:
+        """One Ready pod for each that a Deployment wants."""
+        store = self.world.store
+        for place in [place for place in store.objects if place[0] == "Pod" and "-engine-" in place[2]]:
+            del store.objects[place]
+        for live in list(store.all("Deployment")):
+            labels = {**live["spec"]["template"]["metadata"]["labels"], names.LABEL_MANAGED_BY: names.MANAGED_BY}
+            for number in range(live["spec"]["replicas"] if self.world.healthy(live) else 0):
+                name = f"{live['metadata']['name']}-engine-{number}"
+                stamps = {"creationTimestamp": "2026-01-01T00:00:00Z", "uid": name, "labels": labels}
+                ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:01:30Z"}
+                pod = {"kind": "Pod", "metadata": {"name": name, "namespace": "team", **stamps},
+                       "status": {"phase": "Running", "conditions": [ready]}}  # fmt: skip
+                store.objects["Pod", "team", name] = pod
+
+    def replicas(self, owner: str) -> int:
+        return sum(int(live["spec"]["replicas"]) for live in self.world.deployments(owner).values())
+
+    def reason(self, kind: str, name: str) -> str:
+        return str(self.world.condition(kind, name, "ScalingReady").get("reason"))
+
+
+async def rounds(*tasks: dict[str, Any], pool: dict[str, Any] | None = None, source: Answers | None = None) -> Rounds:
+    world = World()
+    made = Rounds(world, source)
+    world.store.put(pool or decoder(autoscaling=ACTS))
+    for task in tasks:
+        world.store.put(task)
+    await world.settle()
+    made._pods()
+    return made
+
+
+@pytest.fixture
+def answers() -> Answers:
+    made = Answers()
+    for name in ("maths", "code"):
+        made.task(name)
+    made.pool("team/base")
+    return made
+
+
+async def test_while_nothing_scales_nobody_is_asked(answers: Answers) -> None:
+    made = await rounds(model(), pool=decoder(), source=answers)
+    await made.round()
+    assert answers.asked == 0
+    assert made.scaler.told(TASK) is None
+
+
+async def test_decode_room_raises_the_pool_and_no_task(answers: Answers) -> None:
+    made = await rounds(model(autoscaling=ACTS), source=answers)
+    answers.pool("team/base", reserved=2000, queued=400)
+    await made.round()
+    assert (made.replicas("base"), made.replicas("maths")) == (3, 1)
+
+
+async def test_waiting_prompts_raise_their_task_and_no_other_nor_the_pool(answers: Answers) -> None:
+    made = await rounds(model(autoscaling=ACTS), model("code", autoscaling=ACTS), source=answers)
+    answers.task("maths", in_flight=9, backlog=5000, oldest=9)
+    await made.round()
+    assert (made.replicas("maths"), made.replicas("code"), made.replicas("base")) == (2, 1, 1)
+
+
+async def test_prometheus_that_goes_away_under_load_takes_no_pod_along(answers: Answers) -> None:
+    made = await rounds(model(autoscaling=ACTS), source=answers)
+    answers.pool("team/base", reserved=3000)
+    answers.task("maths", in_flight=9, backlog=5000, oldest=9)
+    await made.round()
+    assert (made.replicas("base"), made.replicas("maths")) == (4, 2)
+    answers.fault = UnreachableError("https://prometheus:9090/api/v1/query: refused")
+    for _ in range(30):
+        await made.round(60)
+        assert (made.replicas("base"), made.replicas("maths")) == (4, 2)
+    assert made.reason("SunModel", "maths") == made.reason("SharedDecoder", "base") == "MetricsMissing"
+    assert "refused" in made.world.condition("SunModel", "maths", "ScalingReady")["message"]
+
+
+async def test_the_fallback_of_the_manifest_acts_after_its_timeout(answers: Answers) -> None:
+    made = await rounds(model(autoscaling={**ACTS, "fallback": 3, "metricsTimeoutSeconds": 60}), source=answers)
+    answers.fault = UnreachableError("x")
+    await made.round()
+    assert made.replicas("maths") == 1
+    await made.round(60)
+    assert made.replicas("maths") == 3
+
+
+async def test_a_task_that_prometheus_does_not_know_is_said_to_have_no_data(answers: Answers) -> None:
+    made = await rounds(model("other", autoscaling=ACTS), source=answers)
+    await made.round()
+    assert made.reason("SunModel", "other") == "MetricsMissing"
+    assert "no usable series" in made.world.condition("SunModel", "other", "ScalingReady")["message"]
+
+
+async def test_without_a_prometheus_the_status_says_which_setting_is_missing() -> None:
+    made = await rounds(model(autoscaling=ACTS), source=None)
+    await made.round()
+    assert NO_URL in made.world.condition("SunModel", "maths", "ScalingReady")["message"]
+
+
+async def test_a_router_that_cannot_be_scraped_stops_scaling_in(answers: Answers) -> None:
+    made = await rounds(source=answers)
+    answers.pool("team/base", reserved=3000)
+    await made.round()
+    answers.pool("team/base", reserved=0)
+    answers.silent = 1
+    await made.round()
+    assert made.replicas("base") == 4
+    answers.silent = 0
+    await made.round()
+    assert made.replicas("base") == 1
+
+
+async def test_idle_to_zero_and_back_by_the_first_request(answers: Answers) -> None:
+    zero = {**ACTS, "minReplicas": 0, "scaleToZero": {"idleSeconds": 60}}
+    made = await rounds(model(autoscaling=zero), source=answers)
+    await made.round()
+    await made.round(60)
+    assert made.replicas("maths") == 0
+    assert made.replicas("base") == 1
+    answers.task("maths", in_flight=1)  # the router holds it
+    await made.round()
+    assert made.replicas("maths") == 1
+
+
+async def test_the_budget_holds_the_pool_and_its_tasks_together(answers: Answers) -> None:
+    pool = decoder(autoscaling=ACTS, gpuBudget=[{"resourceName": "nvidia.com/gpu", "limit": 6}])
+    made = await rounds(model(autoscaling=ACTS), model("code", autoscaling=ACTS), pool=pool, source=answers)
+    for name in ("maths", "code"):
+        answers.task(name, in_flight=9, backlog=9e6, oldest=9)
+    answers.pool("team/base", reserved=9000)
+    for _ in range(6):
+        await made.round()
+        total = made.replicas("base") + made.replicas("maths") + made.replicas("code")
+        assert total <= 6
+    assert total == 6
+    assert min(made.replicas("maths"), made.replicas("code")) >= 1
+    assert "are allowed" in made.world.condition("SharedDecoder", "base", "BudgetExceeded")["message"]
+
+
+async def test_an_annotation_pauses_and_its_end_resumes(answers: Answers) -> None:
+    made = await rounds(source=answers)
+    made.world.store.one("SharedDecoder", "base")["metadata"]["annotations"] = {names.ANNOTATION_SCALING_PAUSED: "true"}
+    answers.pool("team/base", reserved=3000)
+    await made.round()
+    assert (made.replicas("base"), made.reason("SharedDecoder", "base")) == (1, "Paused")
+    made.world.store.one("SharedDecoder", "base")["metadata"]["annotations"] = {}
+    await made.round()
+    assert made.replicas("base") == 4
+
+
+def hpa(kind: str, name: str, api: str = names.API_VERSION) -> dict[str, Any]:
+    target = {"apiVersion": api, "kind": kind, "name": name}
+    meta = {"name": "keda-hpa-x", "namespace": "team"}
+    return {"kind": "HorizontalPodAutoscaler", "metadata": meta, "spec": {"scaleTargetRef": target}}
+
+
+async def test_an_hpa_beside_the_built_in_scaler_is_reported(answers: Answers) -> None:
+    made = await rounds(model(autoscaling=ACTS), source=answers)
+    made.world.store.put(hpa("SunModel", "maths"))
+    await made.round()
+    assert made.reason("SunModel", "maths") == "SecondScaler"
+    assert "team/keda-hpa-x" in made.world.condition("SunModel", "maths", "ScalingReady")["message"]
+
+
+async def test_an_hpa_on_a_child_is_reported_whatever_the_mode(answers: Answers) -> None:
+    made = await rounds(model(autoscaling={"mode": "External", "maxReplicas": 5}), source=answers)
+    (child,) = made.world.deployments("maths").values()
+    made.world.store.put(hpa("Deployment", child["metadata"]["name"], "apps/v1"))
+    await made.round()
+    assert made.reason("SunModel", "maths") == "SecondScaler"
+    assert "scaleTargetRef" in made.world.condition("SunModel", "maths", "ScalingReady")["message"]
+
+
+async def test_one_hpa_on_an_external_object_is_as_it_should_be(answers: Answers) -> None:
+    made = await rounds(model(autoscaling={"mode": "External", "maxReplicas": 5}), source=answers)
+    made.world.store.put(hpa("SunModel", "maths"))
+    made.world.store.put(hpa("SunModel", "maths", "other.group/v1"))
+    await made.round()
+    assert made.reason("SunModel", "maths") == "External"
+
+
+async def test_a_new_process_goes_on_with_what_the_old_one_had_learnt(answers: Answers) -> None:
+    made = await rounds(source=answers)
+    answers.pool("team/base", reserved=3000)
+    await made.round()
+    successor = Rounds(made.world, answers)
+    answers.pool("team/base", reserved=3000, capacity=0, endpoints=0)  # its pods just restarted
+    await successor.round()
+    assert successor.replicas("base") == 4
+    assert successor.reason("SharedDecoder", "base") == "DecidedFromMetrics"
+
+
+async def test_what_stops_to_scale_is_forgotten(answers: Answers) -> None:
+    made = await rounds(source=answers)
+    await made.round()
+    assert made.scaler.told(POOL) is not None
+    made.world.store.remove("SharedDecoder", "team", "base")
+    made.world.store.objects.pop(("SharedDecoder", "team", "base"), None)
+    await made.round()
+    assert made.scaler.told(POOL) is None
+
+
+PROFILE: dict[str, Any] = {
+    "apiVersion": names.API_VERSION, "kind": "ServingProfile", "metadata": {"name": "p", "namespace": "team"},
+    "spec": {"autoscaling": ACTS},
+}  # fmt: skip
+
+
+async def test_a_profile_may_say_that_an_object_scales(answers: Answers) -> None:
+    made = await rounds(source=answers)
+    made.world.store.put(PROFILE)
+    made.world.store.put(model(profileRefs=[{"name": "p"}], replicas=2))
+    await made.world.settle()
+    made._pods()
+    answers.task("maths", in_flight=9, backlog=5000, oldest=9)
+    await made.round()
+    assert made.replicas("maths") == 3
+
+
+async def test_an_object_whose_profiles_are_not_known_yet_keeps_what_it_has(answers: Answers) -> None:
+    made = await rounds(pool=decoder(gpuBudget=[{"resourceName": "nvidia.com/gpu", "limit": 9}]), source=answers)
+    made.world.store.put(PROFILE)
+    made.world.store.put(model(profileRefs=[{"name": "p"}], autoscaling={"minReplicas": 4, "maxReplicas": 8}))
+    for _ in range(3):
+        await made.round()
+    assert made.replicas("maths") == 4
+    successor = Rounds(made.world, answers)  # it has reconciled nothing yet
+    successor.index.rebuild(made.world.store.all(MODEL), made.world.store.all(DECODER))
+    await successor.scaler.round()
+    told = successor.scaler.told(TASK)
+    assert told is not None
+    assert (told.acts, told.decision.replicas) == (False, 4)
