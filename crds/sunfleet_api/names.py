@@ -31,6 +31,9 @@ LABEL_REVISION: Final = f"{GROUP}/revision"
 # First 32 hex digits of the KV fingerprint: the router pairs only pods whose values are equal.
 LABEL_KV_FINGERPRINT: Final = f"{GROUP}/kv-fingerprint"
 
+# "true" on a Secret in the router's namespace: an API key of a client.
+LABEL_API_KEY: Final = f"{GROUP}/api-key"
+
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 LABEL_PART_OF: Final = "app.kubernetes.io/part-of"
 LABEL_NAME: Final = "app.kubernetes.io/name"

@@ -63,9 +63,10 @@ class Router:
         ports = ["--port", str(self.port), "--metrics-port", str(self.metrics_port), "--host", "127.0.0.1"]
         rooms = os.pathsep.join(str(ROOT / room) for room in ("crds", "router"))
         with (self.folder / "router.log").open("wb") as log:
+            fixed = {"SUNFLEET_ROUTER_POD_HEADERS": "true", "SUNFLEET_ROUTER_AUTHENTICATION": "disabled"}
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "sunfleet_router", "--config", str(path), *ports],
-                env={**os.environ, "PYTHONPATH": rooms, "SUNFLEET_ROUTER_POD_HEADERS": "true", **self.settings},
+                env={**os.environ, "PYTHONPATH": rooms, **fixed, **self.settings},
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )

@@ -23,8 +23,10 @@ from sunfleet_api.sun_model import SUN_MODEL, SunModel
 from sunfleet_router.assemble import Pod, assemble, pod_of
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.info import InfoBook
+from sunfleet_router.keyring import KeyFormatError, KeyRing, StoredKey, of_secret
 from sunfleet_router.reflector import ApiFailureError, GoneError, Reflector
 from sunfleet_router.settings import RouterSettings
+from sunfleet_router.static import ConfigError
 from sunfleet_router.upstream import Upstream
 
 logger = logging.getLogger(__name__)
@@ -34,19 +36,28 @@ POD_SELECTOR = (
     f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY},{names.LABEL_ROLE} in ({names.ROLE_PREFILL},{names.ROLE_DECODE})"
 )
 
+KEY_SELECTOR = f"{names.LABEL_API_KEY}=true"
+
 Call = Callable[..., Awaitable[aiohttp.ClientResponse]]
 
 
 class KubernetesDiscovery:
     """Runs one reflector per kind and namespace."""
 
-    def __init__(self, settings: RouterSettings, fleet: Fleet, upstream: Upstream) -> None:
+    def __init__(self, settings: RouterSettings, fleet: Fleet, ring: KeyRing, upstream: Upstream) -> None:
+        if ring.required and not settings.keys_namespace:
+            raise ConfigError(
+                "SUNFLEET_ROUTER_KEYS_NAMESPACE must name the namespace of the API keys' Secrets, the router's own. To "
+                "serve whoever reaches the port, say SUNFLEET_ROUTER_AUTHENTICATION=disabled."
+            )
         self._settings = settings
         self._fleet = fleet
+        self._ring = ring
         self._book = InfoBook(upstream, self._changed, interval=settings.info_interval)
         self._models: list[Reflector[SunModel]] = []
         self._decoders: list[Reflector[str]] = []
         self._pods: list[Reflector[Pod]] = []
+        self._keys: list[Reflector[StoredKey]] = []
         self._pending: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
@@ -65,7 +76,7 @@ class KubernetesDiscovery:
 
     @property
     def _reflectors(self) -> list[Reflector[Any]]:
-        return [*self._models, *self._decoders, *self._pods]
+        return [*self._models, *self._decoders, *self._pods, *self._keys]
 
     async def _configuration(self) -> client.Configuration:
         configuration = client.Configuration()
@@ -88,6 +99,15 @@ class KubernetesDiscovery:
             self._models.append(Reflector(models, _model_of, self._changed, silence=silence))
             self._decoders.append(Reflector(decoders, _key_of, self._changed, silence=silence))
             self._pods.append(Reflector(pods, pod_of, self._changed, silence=silence))
+
+        if self._ring.required:
+            secrets = self._source("secrets", _secrets(api, self._settings.keys_namespace), label_selector=KEY_SELECTOR)
+            self._keys.append(Reflector(secrets, _key_of_secret, self._keys_changed, silence=silence))
+
+    def _keys_changed(self) -> None:
+        """At once, also before the fleet is known: a key that was deleted must not open anything a moment longer."""
+        self._ring.replace(key for reflector in self._keys for key in reflector.objects.values())
+        self._changed()
 
     def _source(self, name: str, call: Call, **parameters: str) -> ApiSource:
         return ApiSource(name, call, parameters, self._settings.watch_timeout)
@@ -179,6 +199,23 @@ def _pods(api: client.ApiClient, namespace: str | None) -> Call:
         return await core.list_namespaced_pod_without_preload_content(namespace, **parameters)
 
     return call
+
+
+def _secrets(api: client.ApiClient, namespace: str) -> Call:
+    core = client.CoreV1Api(api)
+
+    async def call(**parameters: Any) -> aiohttp.ClientResponse:
+        return await core.list_namespaced_secret_without_preload_content(namespace, **parameters)
+
+    return call
+
+
+def _key_of_secret(document: Mapping[str, Any]) -> StoredKey | None:
+    try:
+        return of_secret(document)
+    except KeyFormatError as error:
+        logger.warning("secret %s is no API key: %s", document["metadata"]["name"], error)
+        return None
 
 
 def _model_of(document: Mapping[str, Any]) -> SunModel | None:

@@ -6,6 +6,7 @@
     ├── InvalidRequestError 400
     │   ├── BodyTooLargeError 413
     │   └── EngineRefusedError 4xx      the prefill engine's own verdict on the client's request
+    ├── UnauthenticatedError 401
     ├── NotFoundError 404
     │   └── UnknownModelError
     ├── MethodNotAllowedError 405
@@ -112,6 +113,17 @@ class EngineRefusedError(InvalidRequestError):
     @property
     def label(self) -> str:
         return "engine_refused"
+
+
+class UnauthenticatedError(RouterError):
+    """No API key, or none that is known; which of the two it was is said, why it is not known is not."""
+
+    status = 401
+    code = "invalid_api_key"
+    error_type = "invalid_request_error"
+
+    def headers(self) -> dict[str, str]:
+        return {"www-authenticate": "Bearer"}
 
 
 class NotFoundError(RouterError):

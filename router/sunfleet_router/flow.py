@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from sunfleet_router import answers, legs, verdict
 from sunfleet_router.admission import Seat
@@ -51,20 +52,25 @@ class Flow:
         self._streaming = streaming
         self._metrics = metrics
 
-    def task(self, model: str) -> Task:
-        """The task of that name; 404 when there is none, 503 while nobody can know."""
+    def task(self, model: str, key: Key) -> Task:
+        """The task of that name; 404 when there is none for this key, 503 while nobody can know."""
         task = self._fleet.snapshot.tasks.get(model)
-        if task is not None:
+        if task is not None and key.allows(model):
             return task
         if not self._fleet.synced:
             raise UnavailableError("The router has not seen the fleet yet; try again in a moment.", code="not_synced")
         raise UnknownModelError(model)
 
-    def enter(self, ask: Ask, task: Task, key: Key) -> AbstractContextManager[Visit]:
+    @contextmanager
+    def enter(self, ask: Ask, task: Task, key: Key) -> Iterator[Visit]:
         """A context for one client's request, however many answers it wants; raises what :meth:`Gate.enter` does."""
         key.check_priority(ask.priority)
         output = ask.with_defaults(task.defaults).output_limit or self._settings.assumed_output_tokens
-        return self._gate.enter(task, key, ask.prompt_tokens * ask.n + output * ask.answers)
+        with self._gate.enter(task, key, ask.prompt_tokens * ask.n + output * ask.answers) as visit:
+            try:
+                yield visit
+            finally:
+                self._metrics.used(key.name, visit.prompt, visit.output)
 
     async def answer(
         self, ask: Ask, visit: Visit, reply: ClientReply, request_id: str, headers: dict[str, str]

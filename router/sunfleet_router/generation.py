@@ -18,7 +18,8 @@ from sunfleet_router.dialects.translating import Translating
 from sunfleet_router.errors import ClientGoneError, InternalError, RouterError
 from sunfleet_router.fanout import Fanout
 from sunfleet_router.flow import Flow
-from sunfleet_router.key import ANYONE
+from sunfleet_router.guard import key_of
+from sunfleet_router.key import Key
 from sunfleet_router.metrics import Metrics
 from sunfleet_router.presence import Presence, read_body
 from sunfleet_router.reply import ClientReply
@@ -57,17 +58,17 @@ class Generation:
         translating = Translating(send, self._dialect) if self._dialect else None
         out = translating or send
         reply = ClientReply(out, request_id, closing=serving.desk.draining)
-        task, code, began = "", "ok", time.monotonic()
+        key, task, code, began = key_of(scope), "", "ok", time.monotonic()
         try:
             body = await read_body(receive, serving.max_body, announced(headers))
             began = time.monotonic()
             ask = translating.read(body, request_id) if translating else clientbody.parse(self._kind, body)
-            known = serving.flow.task(ask.model)
+            known = serving.flow.task(ask.model, key)
             task = known.name
             with Presence(receive) as presence:
                 serving.desk.enter(presence, reply)
                 try:
-                    await self._answer(ask, known, reply, out, request_id, for_engines(headers, request_id))
+                    await self._answer(ask, known, key, reply, out, request_id, for_engines(headers, request_id))
                 finally:
                     serving.desk.leave(presence)
         except ClientGoneError as gone:
@@ -82,15 +83,15 @@ class Generation:
             logger.exception("request %s failed", request_id)
             await reply.error(InternalError())
         finally:
-            serving.metrics.requests.labels(task, code).inc()
+            serving.metrics.finished(task, key.name, code)
             if task:
                 serving.metrics.request_seconds.labels(task).observe(time.monotonic() - began)
 
     async def _answer(
-        self, ask: Ask, task: Task, reply: ClientReply, send: Send, request_id: str, headers: dict[str, str]
+        self, ask: Ask, task: Task, key: Key, reply: ClientReply, send: Send, request_id: str, headers: dict[str, str]
     ) -> None:
         flow = self._serving.flow
-        with flow.enter(ask, task, ANYONE) as visit:
+        with flow.enter(ask, task, key) as visit:
             if ask.answers == 1:
                 await flow.answer(ask, visit, reply, request_id, headers)
             else:

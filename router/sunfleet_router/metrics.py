@@ -28,6 +28,7 @@ class Metrics:
     def __init__(self, fleet: Fleet, load: Load, admission: Admission) -> None:
         self.registry = CollectorRegistry()
         self._known: frozenset[str] = frozenset()
+        self._keys: frozenset[str] = frozenset()
         self.requests = self._counter("requests", "Requests by outcome: 'ok' or an error's code.", "task", "code")
         self.leg_failures = self._counter(
             "leg_failures", "Engine calls that failed or that the engine itself broke off.", "task", "leg", "code"
@@ -51,6 +52,8 @@ class Metrics:
         self.first_token_seconds = self._histogram(
             "time_to_first_token_seconds", "Streamed answers: to the first event."
         )
+        self.key_requests = self._counter("key_requests", "Requests of an API key by outcome.", "key", "code")
+        self.key_tokens = self._counter("key_tokens", "Tokens of an API key: 'prompt' or 'output'.", "key", "kind")
         self.registry.register(_Books(fleet, load, admission))
         fleet.on_change(self._tasks_changed)
 
@@ -70,6 +73,29 @@ class Metrics:
             for metric in self._every():
                 metric.remove_by_labels({"task": name})
         self._known = names
+
+    def finished(self, task: str, key: str, code: str) -> None:
+        """One request has been answered, whatever with; ``key`` is "" where none are asked for."""
+        self.requests.labels(task, code).inc()
+        if key:
+            self.key_requests.labels(key, code).inc()
+
+    def used(self, key: str, prompt: int, output: int) -> None:
+        """Tokens of one request."""
+        if key:
+            self.key_tokens.labels(key, "prompt").inc(prompt)
+            self.key_tokens.labels(key, "output").inc(output)
+
+    def keys_changed(self, names: frozenset[str]) -> None:
+        """Which API keys there are, by name."""
+        for name in names - self._keys:
+            self.key_requests.labels(name, "ok")
+            for kind in ("prompt", "output"):
+                self.key_tokens.labels(name, kind)
+        for name in self._keys - names:
+            for metric in (self.key_requests, self.key_tokens):
+                metric.remove_by_labels({"key": name})
+        self._keys = names
 
     def _every(self) -> tuple[Counter | Histogram, ...]:
         """All that have the task among their labels."""

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from wsgiref.simple_server import WSGIServer
 
 import uvicorn
-from fastapi import FastAPI
 from prometheus_client import start_http_server
 
 from sunfleet_router.admission import Admission
@@ -25,13 +24,15 @@ from sunfleet_router.fleet import Fleet
 from sunfleet_router.flow import Flow
 from sunfleet_router.gate import Gate
 from sunfleet_router.generation import Serving
+from sunfleet_router.guard import Guard
+from sunfleet_router.keyring import KeyRing
 from sunfleet_router.load import Load
 from sunfleet_router.lobby import Lobby
 from sunfleet_router.metrics import Metrics
 from sunfleet_router.pairing import Pairing
 from sunfleet_router.release import Releaser
 from sunfleet_router.settings import RouterSettings
-from sunfleet_router.static import StaticDiscovery, load
+from sunfleet_router.static import StaticDiscovery, fill, load
 from sunfleet_router.streaming import Streaming
 from sunfleet_router.surface import make_app
 from sunfleet_router.upstream import Upstream
@@ -59,7 +60,7 @@ class Parts:
     metrics: Metrics
     releaser: Releaser
     desk: Desk
-    app: FastAPI
+    app: Guard
     discovery: Discovery
 
 
@@ -76,14 +77,21 @@ def assemble_parts(settings: RouterSettings) -> Parts:
     pairing = Pairing(settings, fleet, spare, admission, upstream, metrics, releaser)
     flow = Flow(settings, fleet, gate, lobby, pairing, Streaming(settings, pairing, upstream, metrics), metrics)
     desk = Desk()
-    discovery: Discovery = (
-        StaticDiscovery(load(settings.config), fleet, upstream, interval=settings.info_interval)
-        if settings.config
-        else KubernetesDiscovery(settings, fleet, upstream)
-    )
+    ring = KeyRing(required=settings.authentication != "disabled")
+    ring.on_change(metrics.keys_changed)
+    discovery = _discovery(settings, fleet, ring, upstream)
     fanout = Fanout(flow, most=settings.max_answers, at_once=settings.answers_at_once)
     app = make_app(fleet, Serving(flow, fanout, metrics, desk, settings.max_body_bytes))
-    return Parts(settings, fleet, spare, gate, admission, upstream, metrics, releaser, desk, app, discovery)
+    guarded = Guard(app, ring, metrics.requests)
+    return Parts(settings, fleet, spare, gate, admission, upstream, metrics, releaser, desk, guarded, discovery)
+
+
+def _discovery(settings: RouterSettings, fleet: Fleet, ring: KeyRing, upstream: Upstream) -> Discovery:
+    if not settings.config:
+        return KubernetesDiscovery(settings, fleet, ring, upstream)
+    config = load(settings.config)
+    fill(ring, config)
+    return StaticDiscovery(config, fleet, upstream, interval=settings.info_interval)
 
 
 class _Server(uvicorn.Server):

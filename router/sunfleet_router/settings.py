@@ -5,7 +5,7 @@ sunfleet_router`` win.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -24,6 +24,8 @@ class RouterSettings(BaseSettings):
     config: Path | None = None  # a file of tasks and endpoints instead of Kubernetes
     kubeconfig: Path | None = None  # None: the pod's service account, else the usual kubeconfig
     namespaces: Annotated[tuple[str, ...], NoDecode] = ()  # comma-separated; empty: all
+    authentication: Literal["keys", "disabled"] = "keys"  # disabled: whoever reaches the port may use every task
+    keys_namespace: str = ""  # of the Secrets with API keys: the router's own
     pod_headers: bool = False  # name both legs' pods in answers
     log_level: str = "INFO"
 

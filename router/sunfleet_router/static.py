@@ -12,6 +12,10 @@
       prefill: [{url: "http://127.0.0.1:8101"}]
       traffic: {maxInFlight: 64, timeouts: {prefillSeconds: 30}}      # as SunModel.spec.traffic
       defaults: {temperature: "0.7", maxTokens: 1024}                 # as SunModel.spec.generation.defaults
+    keys:                                    # needed unless SUNFLEET_ROUTER_AUTHENTICATION=disabled
+    - name: alice
+      sha256: 9f86d081...                    # of the key; the other fields are those of a key's Secret (docs/router.md)
+      tasks: acme/*
 
 ``cacheSalt`` keeps the tasks' KV apart; by default it is made of the task's name. ``info`` beside a ``url`` gives
 what ``GET /sunfleet/info`` would, for an engine that lacks it.
@@ -35,6 +39,7 @@ from sunfleet_api.wire import EngineInfo
 from sunfleet_router.assemble import limits_of
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.info import InfoBook
+from sunfleet_router.keyring import KeyFormatError, KeyRing, StoredKey, of_fields
 from sunfleet_router.snapshot import Endpoint, Route, Snapshot, Task
 from sunfleet_router.upstream import Upstream
 
@@ -76,9 +81,25 @@ class StaticTask(_Strict):
     defaults: GenerationDefaults = Field(default_factory=GenerationDefaults)
 
 
+class StaticKey(BaseModel):
+    """The fields of a key's Secret, beside its name; numbers need no quotes here."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", coerce_numbers_to_str=True)
+    __pydantic_extra__: dict[str, str]
+
+    name: str
+
+    def stored(self) -> StoredKey:
+        try:
+            return of_fields(self.name, self.__pydantic_extra__)
+        except KeyFormatError as error:
+            raise ConfigError(f"key {self.name!r}: {error}") from error
+
+
 class StaticFleet(_Strict):
     decoders: tuple[StaticDecoder, ...] = ()
     tasks: tuple[StaticTask, ...] = ()
+    keys: tuple[StaticKey, ...] = ()
 
 
 def load(path: Path) -> StaticFleet:
@@ -87,6 +108,18 @@ def load(path: Path) -> StaticFleet:
         return StaticFleet.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
     except (OSError, yaml.YAMLError, ValidationError) as error:
         raise ConfigError(f"{path}: {error}") from error
+
+
+def fill(ring: KeyRing, config: StaticFleet) -> None:
+    """Put the file's keys on the ring; raises :class:`ConfigError` where keys are asked for and there are none."""
+    if not ring.required:
+        return
+    if not config.keys:
+        raise ConfigError(
+            "the fleet's file has no 'keys', so nobody could use the router. Add one (docs/router.md, API keys), or "
+            "say SUNFLEET_ROUTER_AUTHENTICATION=disabled to serve whoever reaches the port."
+        )
+    ring.replace([key.stored() for key in config.keys])
 
 
 class StaticDiscovery:

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from sunfleet_router.errors import InternalError, MethodNotAllowedError, NotFoundError, RouterError
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.generation import Generation, Serving
+from sunfleet_router.guard import key_of
 from sunfleet_router.snapshot import Task
 
 
@@ -37,15 +38,15 @@ def make_app(fleet: Fleet, serving: Serving) -> FastAPI:
         return Response((reason or "ok") + "\n", 503 if reason else 200, media_type="text/plain")
 
     @app.get("/v1/models")
-    async def models() -> dict[str, Any]:
+    async def models(request: Request) -> dict[str, Any]:
+        key, tasks = key_of(request.scope), fleet.snapshot.tasks
         if not fleet.synced:
-            flow.task("")  # raises: nobody can know yet
-        tasks = fleet.snapshot.tasks
-        return {"object": "list", "data": [_model(tasks[name]) for name in sorted(tasks)]}
+            flow.task("", key)  # raises: nobody can know yet
+        return {"object": "list", "data": [_model(tasks[name]) for name in sorted(tasks) if key.allows(name)]}
 
     @app.get("/v1/models/{model:path}")
-    async def model(model: str) -> dict[str, Any]:
-        return _model(flow.task(model))
+    async def model(model: str, request: Request) -> dict[str, Any]:
+        return _model(flow.task(model, key_of(request.scope)))
 
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RouterError, _on_router_error)

@@ -133,7 +133,15 @@ def test_a_list_of_namespaces_leaves_no_rights_elsewhere(template: Callable[...,
 def test_a_longer_drain_lengthens_the_pods_grace_period(template: Callable[..., list[Manifest]]) -> None:
     router = by_name(template("router.drainSeconds=3600"))["Deployment/sunfleet-router"]["spec"]["template"]["spec"]
     assert router["terminationGracePeriodSeconds"] == 3620
-    assert router["containers"][0]["env"] == [{"name": "SUNFLEET_ROUTER_DRAIN_TIMEOUT", "value": "3600"}]
+    assert {"name": "SUNFLEET_ROUTER_DRAIN_TIMEOUT", "value": "3600"} in router["containers"][0]["env"]
+
+
+def test_without_keys_the_router_is_told_so_and_may_read_no_secret(template: Callable[..., list[Manifest]]) -> None:
+    chart = by_name(template("router.authentication=disabled"))
+    (container,) = chart["Deployment/sunfleet-router"]["spec"]["template"]["spec"]["containers"]
+    assert container["env"] == [{"name": "SUNFLEET_ROUTER_AUTHENTICATION", "value": "disabled"}]
+    assert "secrets" not in str(chart["ClusterRole/sunfleet-router"])
+    assert "Role/sunfleet-router-keys" not in chart
 
 
 @pytest.mark.parametrize(
@@ -142,6 +150,7 @@ def test_a_longer_drain_lengthens_the_pods_grace_period(template: Callable[..., 
         ("router.replica=3", "replica"),
         ("router.replicas=-1", "/router/replicas"),
         ("router.logLevel=LOUD", "/router/logLevel"),
+        ("router.authentication=none", "/router/authentication"),
         ("images.router.digest=abc", "/images/router/digest"),
         ("namespaces={Team_A}", "/namespaces/0"),
         ("router.service.type=Internal", "/router/service/type"),

@@ -140,7 +140,8 @@ class RouterFactory:
         config.write_text(yaml.safe_dump(fleet or fleet_file(self._engines, **traffic)), encoding="utf-8")
         chosen = {
             "config": config, "host": HOST, "metrics_port": 0, "connect_timeout": 1.0, "info_interval": 0.05,
-            "pod_headers": True, "drain_timeout": 5.0, "suspect_seconds": 0.2, "resume_pause": 0.02,
+            "pod_headers": True, "authentication": "disabled", "drain_timeout": 5.0, "suspect_seconds": 0.2,
+            "resume_pause": 0.02,
         }  # fmt: skip
         parts = assemble_parts(RouterSettings(**{**chosen, **(settings or {})}))
         listener = socket.create_server((HOST, 0))

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ from aiohttp import web
 
 from sunfleet_api import names
 from sunfleet_apitest.client import Api
-from sunfleet_apitest.identity import service_account_kubeconfig
+from sunfleet_apitest.identity import SYSTEM, service_account_kubeconfig
 from sunfleet_apitest.paths import collection
 from sunfleet_cluster.controlplane import RunningControlPlane
 from sunfleet_router.discovery import KubernetesDiscovery
+from sunfleet_router.errors import UnauthenticatedError
 from sunfleet_router.fleet import Fleet
+from sunfleet_router.keyring import KeyRing
+from sunfleet_router.keys import secret
 from sunfleet_router.settings import RouterSettings
 from sunfleet_router.snapshot import Snapshot
 from sunfleet_router.upstream import Upstream
@@ -97,8 +101,9 @@ class Proxy:
 class Watched:
     """A fleet that a running discovery keeps current."""
 
-    def __init__(self, fleet: Fleet, proxy: Proxy) -> None:
+    def __init__(self, fleet: Fleet, ring: KeyRing, proxy: Proxy) -> None:
         self.fleet = fleet
+        self.ring = ring
         self.proxy = proxy
 
     async def until(self, condition: Callable[[Snapshot], Any], seconds: float = 15.0) -> None:
@@ -147,11 +152,16 @@ async def watching(identity: Path, namespace: str, folder: Path, *, watch_silenc
     path = folder / "kubeconfig"
     path.write_text(json.dumps(config))
     settings = RouterSettings(
-        kubeconfig=path, namespaces=(namespace,), watch_timeout=3, watch_silence=watch_silence, info_interval=0.1
+        kubeconfig=path,
+        namespaces=(namespace,),
+        watch_timeout=3,
+        watch_silence=watch_silence,
+        info_interval=0.1,
+        keys_namespace=SYSTEM,
     )
-    fleet, upstream = Fleet(), Upstream(connect_timeout=1, idle_timeout=3)
-    discovery = asyncio.ensure_future(KubernetesDiscovery(settings, fleet, upstream).run())
-    yield Watched(fleet, proxy)
+    fleet, ring, upstream = Fleet(), KeyRing(required=True), Upstream(connect_timeout=1, idle_timeout=3)
+    discovery = asyncio.ensure_future(KubernetesDiscovery(settings, fleet, ring, upstream).run())
+    yield Watched(fleet, ring, proxy)
     discovery.cancel()
     await asyncio.gather(discovery, return_exceptions=True)
     upstream.close()
@@ -290,3 +300,26 @@ async def test_watches_that_are_replaced_all_the_time_lose_no_event_and_leave_no
             await watched.until(lambda fleet: pool not in fleet.pools)
         assert watched.proxy.connections > 20
         assert watched.proxy.open <= 6, "one for each kind, and those that are just being closed"
+
+
+async def test_keys_come_change_and_go_with_their_secrets(watched: Watched, api: Api) -> None:
+    def shown(key: str) -> dict[bytes, bytes]:
+        return {b"authorization": b"Bearer " + key.encode()}
+
+    def fields(*keys: str, tasks: str) -> dict[str, str]:
+        return {"sha256": ",".join(sha256(key.encode()).hexdigest() for key in keys), "tasks": tasks}
+
+    secrets = f"/api/v1/namespaces/{SYSTEM}/secrets"
+    api.create(secrets, secret("alice", SYSTEM, fields("first", tasks="acme/*")))
+    api.create(secrets, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "other"}, "stringData": {"a": "b"}})
+    await watched.until(lambda _: watched.ring.names == {"alice"})
+    alice = watched.ring.identify(shown("first"))
+    assert (alice.name, alice.allows("acme/maths"), alice.allows("code")) == ("alice", True, False)
+    replaced = secret("alice", SYSTEM, fields("first", "second", tasks="*"))
+    api.request("PATCH", f"{secrets}/alice", replaced, content_type=STATUS)
+    await watched.until(lambda _: all(watched.ring.identify(shown("first")).allows(task) for task in ("code", "x")))
+    assert watched.ring.identify(shown("second")).name == "alice"
+    api.request("DELETE", f"{secrets}/alice")
+    await watched.until(lambda _: not watched.ring.names)
+    with pytest.raises(UnauthenticatedError):
+        watched.ring.identify(shown("second"))

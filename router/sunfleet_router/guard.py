@@ -1,0 +1,48 @@
+"""Nobody passes without an API key where keys are asked for: in front of every path but the probes.
+
+It stands before the application, so that a route that is added later cannot forget it; what it found out is in the
+request's scope for those behind it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Final
+
+from prometheus_client import Counter
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from sunfleet_router.errors import UnauthenticatedError, UnavailableError
+from sunfleet_router.key import Key
+from sunfleet_router.keyring import KeyRing
+from sunfleet_router.reply import ClientReply
+
+_SCOPE_KEY: Final = "sunfleet.key"
+_OPEN: Final = frozenset({"/livez", "/readyz"})
+
+
+class Guard:
+    """An ASGI application around another."""
+
+    def __init__(self, app: ASGIApp, ring: KeyRing, outcomes: Counter) -> None:
+        self._app = app
+        self._ring = ring
+        self._outcomes = outcomes  # by task and code
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in _OPEN:
+            try:
+                scope[_SCOPE_KEY] = self._ring.identify(dict(scope["headers"]))
+            except (UnauthenticatedError, UnavailableError) as error:
+                self._outcomes.labels("", error.code).inc()
+                # The body is not read: a connection whose rest is unknown is of no more use.
+                await ClientReply(send, uuid.uuid4().hex, closing=True).error(error)
+                return
+        await self._app(scope, receive, send)
+
+
+def key_of(scope: Scope) -> Key:
+    """Whose request this is."""
+    key = scope[_SCOPE_KEY]
+    assert isinstance(key, Key)  # noqa: S101 the guard stands before every route that asks
+    return key
