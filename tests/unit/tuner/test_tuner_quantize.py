@@ -1,16 +1,41 @@
-"""W4A16: the packed bytes, the values behind them, and the checkpoint around them."""
+"""Weight-only integers: the packed bytes, the values behind them, the checkpoint around them, and tuning against it."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from rich.console import Console
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
-from sunfleet_tuner.quantize import GROUP_SIZE, Quantized, main, quantize_weight
+from sunfleet_tuner import llmcompressor_job
+from sunfleet_tuner.__main__ import main as command
+from sunfleet_tuner.checkpoint import checkpoint_digest
+from sunfleet_tuner.config import TuneConfig
+from sunfleet_tuner.errors import TuningError
+from sunfleet_tuner.quantize import GROUP_SIZE, Grid, Quantized, main, quantize, quantize_weight
+from sunfleet_tuner.reference import Modules, ModuleSpec, Sampling
+from sunfleet_tuner.tune import tune
+from sunfleet_tuner.weights import load_model, quantization_of, tensors_digest
 from tiny_models import tiny_checkpoint
+
+IDS = torch.tensor([[5, 6, 7, 8, 9]])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``base``, ``packed`` and ``twin``: the same values packed and as float32 weights."""
+    root = tmp_path_factory.mktemp("quantised")
+    tiny_checkpoint(root / "base", width=GROUP_SIZE)
+    assert main([str(root / "base"), str(root / "packed"), "--dequantized", str(root / "twin")]) == 0
+    return root
 
 
 def weight(rows: int = 32, columns: int = 2 * GROUP_SIZE) -> torch.Tensor:
@@ -23,46 +48,150 @@ def test_the_packed_words_are_what_the_format_says() -> None:
     words = Quantized(values, torch.ones(1, 1)).packed
     assert words.dtype == torch.int32
     assert [word & 0xFFFFFFFF for word in words.flatten().tolist()] == [0x76543210, 0xFEDCBA98]
+    eight_bits = Quantized(torch.tensor([[-128, 0, 1, 127]], dtype=torch.int8), torch.ones(1, 1), Grid(bits=8)).packed
+    assert [word & 0xFFFFFFFF for word in eight_bits.flatten().tolist()] == [0xFF818000]
 
 
-def test_values_are_nearest_to_the_weight() -> None:
+@pytest.mark.parametrize("grid", [Grid(), Grid(bits=3), Grid(bits=8, group_size=32), Grid(group_size=128)])
+def test_values_are_nearest_to_the_weight(grid: Grid) -> None:
     given = weight()
-    quantized = quantize_weight(given)
-    steps = quantized.scales.float().repeat_interleave(GROUP_SIZE, dim=1)
+    quantized = quantize_weight(given, grid)
+    steps = quantized.scales.float().repeat_interleave(grid.group_size, dim=1)
     error = (quantized.weight - given.float()).abs()
     # Half a step, but for the largest positive value: the range has one value less above zero.
     assert (error <= steps * 0.51).float().mean() > 0.95
     assert (error <= steps).all()
+    assert quantized.values.min() >= grid.lowest
+    assert quantized.values.max() <= grid.highest
 
 
-def test_columns_that_are_no_whole_groups_are_refused() -> None:
-    with pytest.raises(ValueError, match=f"100 columns cannot be cut into groups of {GROUP_SIZE}"):
+def test_columns_that_are_no_whole_groups_are_refused_with_a_size_that_fits() -> None:
+    with pytest.raises(ValueError, match=f"100 columns cannot be cut into groups of {GROUP_SIZE}$"):
         quantize_weight(torch.zeros(8, 100))
+    with pytest.raises(ValueError, match="groups of 128: try group size 64"):
+        quantize_weight(torch.zeros(8, 576), Grid(group_size=128))
+
+
+def test_three_bits_have_a_twin_and_no_packed_form(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="3 bits cannot be packed"):
+        quantize(folder / "base", tmp_path / "packed", grid=Grid(bits=3))
+    quantize(folder / "base", None, tmp_path / "twin", Grid(bits=3))
+    values = load_file(tmp_path / "twin" / "model.safetensors")["model.layers.0.mlp.up_proj.weight"]
+    assert max(len(row.unique()) for row in values) <= 8
 
 
 def test_a_checkpoint_that_cannot_be_quantised_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "none"), str(tmp_path / "packed")]) == 2
     assert str(tmp_path / "none") in capsys.readouterr().err
+    assert command(["quantize", str(tmp_path / "none"), str(tmp_path / "packed")]) == 1
+    assert str(tmp_path / "none") in capsys.readouterr().err
     assert not (tmp_path / "packed").exists()
 
 
-def test_only_the_layers_matrices_are_packed(tmp_path: Path) -> None:
-    base = tiny_checkpoint(tmp_path / "base")
-    tensors = load_file(base / "model.safetensors")
-    wide = {
-        name: torch.randn(32, GROUP_SIZE) if ".layers." in name and t.ndim == 2 else t for name, t in tensors.items()
-    }
-    save_file(wide, base / "model.safetensors", metadata={"format": "pt"})
-    assert main([str(base), str(tmp_path / "packed")]) == 0
-    packed = load_file(tmp_path / "packed/model.safetensors")
-    matrices = [name for name, tensor in wide.items() if ".layers." in name and tensor.ndim == 2]
+def test_only_the_layers_matrices_are_packed(folder: Path) -> None:
+    plain, packed = (load_file(folder / name / "model.safetensors") for name in ("base", "packed"))
+    matrices = [name for name, tensor in plain.items() if ".layers." in name and tensor.ndim == 2]
     assert matrices
     for name in matrices:
+        rows, columns = plain[name].shape
         stem = name.removesuffix("weight")
-        assert packed[f"{stem}weight_packed"].shape == (32, GROUP_SIZE // 8)
-        assert packed[f"{stem}weight_shape"].tolist() == [32, GROUP_SIZE]
+        assert packed[f"{stem}weight_packed"].shape == (rows, columns // 8)
+        assert packed[f"{stem}weight_shape"].tolist() == [rows, columns]
         assert name not in packed
-    kept = wide.keys() - set(matrices)
-    assert all(torch.equal(packed[name], wide[name]) for name in kept)
-    config = json.loads((tmp_path / "packed/config.json").read_text())
+    kept = plain.keys() - set(matrices)
+    assert all(torch.equal(packed[name], plain[name]) for name in kept)
+    config = json.loads((folder / "packed/config.json").read_text())
     assert config["quantization_config"]["config_groups"]["group_0"]["weights"]["group_size"] == GROUP_SIZE
+
+
+def test_a_quantised_checkpoint_loads_as_the_very_weights_it_stands_for(folder: Path) -> None:
+    loaded = load_model(folder / "packed")
+    twin = AutoModelForCausalLM.from_pretrained(folder / "twin", dtype=torch.float32)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(IDS).logits, twin(IDS).logits, rtol=1e-5, atol=1e-5)
+        assert not torch.allclose(loaded(IDS).logits, load_model(folder / "base")(IDS).logits, atol=0.1)
+    assert tensors_digest(loaded) == tensors_digest(twin), "nothing of the quantisation is left beside the weights"
+    assert getattr(loaded.config, "quantization_config", None) is None
+
+
+def test_another_kind_of_quantisation_is_refused(folder: Path, tmp_path: Path) -> None:
+    tiny_checkpoint(tmp_path / "other")
+    config = json.loads((tmp_path / "other/config.json").read_text())
+    (tmp_path / "other/config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "hqq"}}))
+    with pytest.raises(ValueError, match="is quantised with hqq"):
+        load_model(tmp_path / "other")
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_a_prefill_module_is_tuned_against_the_quantised_decoder_from_its_base(
+    folder: Path, tmp_path: Path, method: Any
+) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(json.dumps({"prompt": f"w{30 + i}", "completion": "w7 w8"}) + "\n" for i in range(20)))
+    config = TuneConfig(
+        decoder=str(folder / "packed"), init=str(folder / "base"), data=str(data), output=tmp_path / "out",
+        method=method, max_steps=6, learning_rate=0.02, precision="fp32", rank=4, golden_prompts=2,
+    )  # fmt: skip
+    meta = tune(config, Console(file=StringIO())).meta
+    assert meta.tuned_against == checkpoint_digest(folder / "packed")
+    assert meta.base.digest == checkpoint_digest(folder / "base")
+    assert meta.metrics["validation_loss"] < meta.metrics["validation_loss_before"]
+    # As served: the 16-bit module over the prompt, the quantised decoder afterwards.
+    spec = (
+        ModuleSpec(adapter=str(config.output), base=str(folder / "base"))
+        if method == "lora"
+        else ModuleSpec(weights=str(config.output))
+    )
+    golden = json.loads((config.output / "golden.json").read_text())["prompts"]
+    modules = Modules(folder / "packed")
+    for prompt in golden:
+        answer = modules.answer(spec, prompt["prompt_token_ids"], Sampling(max_tokens=len(prompt["token_ids"])))
+        assert answer.token_ids == prompt["token_ids"]
+
+
+def test_a_quantised_decoder_without_a_base_is_no_start(folder: Path, tmp_path: Path) -> None:
+    config = TuneConfig(decoder=str(folder / "packed"), data="none.jsonl", output=tmp_path / "out")
+    with pytest.raises(TuningError, match="is quantised, and a prefill module has 16-bit weights"):
+        tune(config, Console(file=StringIO()))
+    assert quantization_of(folder / "base") is None
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq"])
+def test_calibration_runs_where_llmcompressor_is_with_rows_as_the_fleet_sees_them(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"messages": [{"role": "user", "content": "w7"}, {"role": "assistant", "content": "w8"}]}\n' * 3)
+    python = tmp_path / "python"
+    python.touch()
+    jobs: list[dict[str, Any]] = []
+
+    def run(arguments: list[Any], **options: Any) -> subprocess.CompletedProcess[str]:
+        assert arguments[0] == python
+        if "input" in options:
+            jobs.append(job := json.loads(options["input"]))
+            (Path(job["target"]) / "config.json").write_text("{}")
+        return subprocess.CompletedProcess(arguments, 0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    flags = ["--method", method, "--calibration", str(rows), "--samples", "2", "--python", str(python)]
+    assert command(["quantize", str(folder / "base"), str(tmp_path / "packed"), *flags]) == 0
+    assert (tmp_path / "packed" / "config.json").is_file()
+    (job,) = jobs
+    assert job["rows"] == [[1, 7, 3, 4, 8, 2]] * 2
+    assert (job["method"], job["bits"], job["group_size"]) == (method, 4, 64)
+    assert job["base"] == str(folder / "base")
+
+
+def test_calibration_without_data_or_environment_says_what_to_do(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["quantize", str(folder / "base"), str(tmp_path / "packed"), "--method", "gptq"]
+    assert command(given) == 1
+    assert "needs --calibration" in capsys.readouterr().err
+    assert command([*given, "--calibration", "rows.jsonl", "--python", sys.executable]) == 1
+    assert "has no llmcompressor: make an environment" in capsys.readouterr().err
+
+
+def test_the_job_imports_nothing_of_the_project() -> None:
+    assert "sunfleet" not in Path(llmcompressor_job.__file__).read_text().replace("Sunfleet", "")

@@ -10,6 +10,7 @@ from transformers.utils import logging
 
 from sunfleet_tuner.configure import add_flags, configure
 from sunfleet_tuner.errors import TuningError
+from sunfleet_tuner.flags import add_eval_flags, add_quantize_flags
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,12 +38,31 @@ def _tune(args: argparse.Namespace) -> int:
     return 0
 
 
+def _eval(args: argparse.Namespace) -> int:
+    from sunfleet_tuner.measure import run  # noqa: PLC0415
+
+    return run(args)
+
+
+def _quantize(args: argparse.Namespace) -> int:
+    from sunfleet_tuner.quantize import run  # noqa: PLC0415
+
+    run(args)
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m sunfleet_tuner", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     tune = commands.add_parser("tune", help="a dataset and a frozen decoder -> a prefill module")
     add_flags(tune)
     tune.set_defaults(run=_tune)
+    evaluation = commands.add_parser("eval", help="how often a pair, or a task of a fleet, answers right")
+    add_eval_flags(evaluation)
+    evaluation.set_defaults(run=_eval)
+    quantising = commands.add_parser("quantize", help="a decoder -> a 4-bit one, for QSUN")
+    add_quantize_flags(quantising)
+    quantising.set_defaults(run=_quantize)
     return parser
 
 

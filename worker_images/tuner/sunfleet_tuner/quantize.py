@@ -1,9 +1,10 @@
-"""Quantises a checkpoint's linear layers to W4A16 by rounding to nearest: a QSUN decoder without calibration.
+"""Quantises a checkpoint's linear layers to weight-only integers (W4A16): a QSUN decoder.
 
-``python -m sunfleet_tuner.quantize BASE PACKED [--dequantized FOLDER]``
+``python -m sunfleet_tuner quantize BASE PACKED [--dequantized FOLDER]``
 
 ``PACKED`` is in compressed-tensors' ``pack-quantized`` format, as engines load it. ``FOLDER`` gets the same values as
-ordinary float32 weights, for comparison with a reference that knows no quantisation.
+ordinary float32 weights, for comparison with a reference that knows no quantisation. Rounding to nearest happens here;
+GPTQ and AWQ are llmcompressor's, in an environment of its own (:mod:`.calibrated`).
 """
 
 from __future__ import annotations
@@ -21,36 +22,51 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from sunfleet_tuner.calibrated import quantize_with_calibration
+from sunfleet_tuner.errors import TuningError
 from sunfleet_tuner.files import whole_folder
+from sunfleet_tuner.flags import add_quantize_flags
 
 BITS: Final = 4
-GROUP_SIZE: Final = 64  # weights of one row that share a scale
-_PER_INT32: Final = 32 // BITS
-_LOWEST, _HIGHEST = -(1 << (BITS - 1)), (1 << (BITS - 1)) - 1
+GROUP_SIZE: Final = 64
+_PACKED_BITS: Final = (4, 8)  # what fills an int32, and what engines have kernels for
 
-_SCHEME: Final[dict[str, Any]] = {
-    "quant_method": "compressed-tensors",
-    "format": "pack-quantized",
-    "quantization_status": "compressed",
-    "ignore": ["lm_head"],
-    "kv_cache_scheme": None,
-    "config_groups": {
-        "group_0": {
-            "targets": ["Linear"],
-            "input_activations": None,
-            "output_activations": None,
-            "weights": {
-                "num_bits": BITS,
-                "type": "int",
-                "symmetric": True,
-                "strategy": "group",
-                "group_size": GROUP_SIZE,
-                "dynamic": False,
-                "actorder": None,
-            },
+
+@dataclass(frozen=True)
+class Grid:
+    """Integers of ``bits``; ``group_size`` weights of one row share a scale."""
+
+    bits: int = BITS
+    group_size: int = GROUP_SIZE
+
+    @property
+    def lowest(self) -> int:
+        return -(1 << (self.bits - 1))
+
+    @property
+    def highest(self) -> int:
+        return (1 << (self.bits - 1)) - 1
+
+    def config(self) -> dict[str, Any]:
+        """The ``quantization_config`` of a checkpoint on this grid."""
+        weights = {
+            "num_bits": self.bits,
+            "type": "int",
+            "symmetric": True,
+            "strategy": "group",
+            "group_size": self.group_size,
+            "dynamic": False,
+            "actorder": None,
         }
-    },
-}
+        group = {"targets": ["Linear"], "input_activations": None, "output_activations": None, "weights": weights}
+        return {
+            "quant_method": "compressed-tensors",
+            "format": "pack-quantized",
+            "quantization_status": "compressed",
+            "ignore": ["lm_head"],
+            "kv_cache_scheme": None,
+            "config_groups": {"group_0": group},
+        }
 
 
 @dataclass(frozen=True)
@@ -59,58 +75,69 @@ class Quantized:
 
     values: torch.Tensor
     scales: torch.Tensor
+    grid: Grid = Grid()
 
     @property
     def weight(self) -> torch.Tensor:
         """Float32 (rows, columns): what an engine computes with."""
-        scales = self.scales.float().repeat_interleave(GROUP_SIZE, dim=1)
+        scales = self.scales.float().repeat_interleave(self.grid.group_size, dim=1)
         return self.values.float() * scales
 
     @property
     def packed(self) -> torch.Tensor:
-        """Int32 (rows, columns / 8): eight values each, the first in the lowest bits, shifted to be unsigned."""
+        """Int32 (rows, columns * bits / 32): the first value in the lowest bits, each shifted to be unsigned."""
         rows, columns = self.values.shape
-        unsigned = (self.values.to(torch.int64) - _LOWEST).view(rows, columns // _PER_INT32, _PER_INT32)
-        words = (unsigned << (torch.arange(_PER_INT32) * BITS)).sum(dim=-1)
+        each = 32 // self.grid.bits
+        unsigned = (self.values.to(torch.int64) - self.grid.lowest).view(rows, columns // each, each)
+        words = (unsigned << (torch.arange(each) * self.grid.bits)).sum(dim=-1)
         return torch.where(words >= 1 << 31, words - (1 << 32), words).to(torch.int32)
 
 
-def quantize_weight(weight: torch.Tensor) -> Quantized:
+def quantize_weight(weight: torch.Tensor, grid: Grid = Grid()) -> Quantized:
     """Round a weight (rows, columns) to nearest; raises :class:`ValueError` when groups do not fit its columns."""
     rows, columns = weight.shape
-    if columns % GROUP_SIZE:
-        raise ValueError(f"a weight of {columns} columns cannot be cut into groups of {GROUP_SIZE}")
-    groups = weight.float().view(rows, columns // GROUP_SIZE, GROUP_SIZE)
+    if columns % grid.group_size:
+        fitting = [size for size in (128, 64, 32, 16) if columns % size == 0 and size < grid.group_size]
+        hint = f": try group size {fitting[0]}" if fitting else ""
+        raise ValueError(f"a weight of {columns} columns cannot be cut into groups of {grid.group_size}{hint}")
+    groups = weight.float().view(rows, columns // grid.group_size, grid.group_size)
     # The scale is stored in the checkpoint's type, so values are rounded against what will be read back.
-    scales = (groups.abs().amax(dim=-1) / ((_HIGHEST - _LOWEST) / 2)).clamp(min=1e-8).to(weight.dtype)
-    values = torch.clamp(torch.round(groups / scales.float().unsqueeze(-1)), _LOWEST, _HIGHEST)
-    return Quantized(values.view(rows, columns).to(torch.int8), scales)
+    scales = (groups.abs().amax(dim=-1) / ((grid.highest - grid.lowest) / 2)).clamp(min=1e-8).to(weight.dtype)
+    values = torch.clamp(torch.round(groups / scales.float().unsqueeze(-1)), grid.lowest, grid.highest)
+    return Quantized(values.view(rows, columns).to(torch.int8), scales, grid)
 
 
-def quantize(base: Path, packed: Path, dequantized: Path | None = None) -> None:
-    """Write the quantised checkpoint, and its float32 twin if asked for; tokenizer and templates are copied."""
-    with whole_folder(packed) as draft:
-        save_file(dict(_packed_tensors(base)), str(draft / "model.safetensors"), metadata={"format": "pt"})
-        config = json.loads((base / "config.json").read_text())
-        (draft / "config.json").write_text(json.dumps({**config, "quantization_config": _SCHEME}, indent=2) + "\n")
-        _copy_rest(base, draft)
+def quantize(base: Path, packed: Path | None, dequantized: Path | None = None, grid: Grid = Grid()) -> None:
+    """Write the quantised checkpoint and its float32 twin, whichever is asked for; the tokenizer is copied.
+
+    A grid of other than 4 or 8 bits has only the twin: engines load no such checkpoint.
+    """
+    if packed is not None:
+        if grid.bits not in _PACKED_BITS:
+            raise ValueError(f"weights of {grid.bits} bits cannot be packed for engines")
+        with whole_folder(packed) as draft:
+            save_file(dict(_packed_tensors(base, grid)), str(draft / "model.safetensors"), metadata={"format": "pt"})
+            config = json.loads((base / "config.json").read_text())
+            config["quantization_config"] = grid.config()
+            (draft / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+            _copy_rest(base, draft)
     if dequantized is not None:
         with whole_folder(dequantized) as draft:
             model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
             with torch.no_grad():
                 for name, weight in _linear_weights(base):
-                    model.get_parameter(name).copy_(quantize_weight(weight).weight)
+                    model.get_parameter(name).copy_(quantize_weight(weight, grid).weight)
             model.save_pretrained(draft)
             _copy_rest(base, draft)
 
 
-def _packed_tensors(base: Path) -> Iterator[tuple[str, torch.Tensor]]:
+def _packed_tensors(base: Path, grid: Grid) -> Iterator[tuple[str, torch.Tensor]]:
     linear = dict(_linear_weights(base))
     for name, tensor in _tensors(base):
         if name not in linear:
             yield name, tensor
             continue
-        quantized = quantize_weight(tensor)
+        quantized = quantize_weight(tensor, grid)
         stem = name.removesuffix("weight")
         yield f"{stem}weight_packed", quantized.packed
         yield f"{stem}weight_scale", quantized.scales
@@ -138,18 +165,28 @@ def _copy_rest(base: Path, draft: Path) -> None:
         (draft / generation.name).write_bytes(generation.read_bytes())
 
 
+def run(args: argparse.Namespace) -> None:
+    """Quantise as the flags say; TuningError when the checkpoint or the environment does not allow it."""
+    try:
+        AutoConfig.from_pretrained(args.base)
+        if args.method == "rtn":
+            quantize(args.base, args.packed, args.dequantized, Grid(args.bits, args.group_size))
+            return
+    except (OSError, ValueError) as error:
+        raise TuningError(f"{args.base} cannot be quantised: {error}") from error
+    if args.dequantized:
+        raise TuningError("--dequantized is for --method rtn")
+    quantize_with_calibration(args)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Exit code 0, or 2 with a message on stderr when the checkpoint cannot be quantised."""
     parser = argparse.ArgumentParser(prog="python -m sunfleet_tuner.quantize", description=__doc__)
-    parser.add_argument("base", type=Path)
-    parser.add_argument("packed", type=Path)
-    parser.add_argument("--dequantized", type=Path)
-    given = parser.parse_args(arguments)
+    add_quantize_flags(parser)
     try:
-        AutoConfig.from_pretrained(given.base)
-        quantize(given.base, given.packed, given.dequantized)
-    except (OSError, ValueError) as error:
-        sys.stderr.write(f"{given.base} cannot be quantised: {error}\n")
+        run(parser.parse_args(arguments))
+    except TuningError as error:
+        sys.stderr.write(f"{error}\n")
         return 2
     return 0
 

@@ -53,6 +53,8 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
     with warnings.catch_warnings():
         # "loading attributes will be overwritten with the one you passed": that is the wish.
         warnings.filterwarnings("ignore", message="You passed `quantization_config`")
+        # compressed-tensors compiles functions when it is imported, and torch's compiler imports its own old parts.
+        warnings.filterwarnings("ignore", message="`torch.jit", category=DeprecationWarning)
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, quantization_config=CompressedTensorsConfig(dequantize=True)
         )

@@ -14,7 +14,7 @@ from sunfleet_tuner.card import card
 from sunfleet_tuner.checkpoint import read_meta, write_meta
 from sunfleet_tuner.config import TuneConfig
 from sunfleet_tuner.reference import Modules
-from sunfleet_tuner.samples.evaluate import evaluate
+from sunfleet_tuner.samples.evaluate import measure
 from sunfleet_tuner.samples.tasks import TASKS, Example, split
 from sunfleet_tuner.tune import tune
 
@@ -51,7 +51,7 @@ def measure_adapter(name: str, base: Path, adapter: Path, say: Callable[[str], N
 
     Measured as it will be served: read back from disk, rounded to bfloat16.
     """
-    accuracy = evaluate(Modules(base), adapter, TASKS[name], _examples(name)[1], say)
+    accuracy = measure(Modules(base), adapter, TASKS[name], _examples(name)[1], say)
     meta = read_meta(adapter).model_copy(update={"accuracy": accuracy})
     write_meta(adapter, meta)
     (adapter / "README.md").write_text(card(meta))

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sunfleet_tuner.judges import Judge, same_json, same_text
+
 Messages = tuple[dict[str, str], ...]
 
 
@@ -27,7 +29,7 @@ class Task:
     name: str
     summary: str
     make: Callable[[int, int], list[Example]]  # (number of rows, seed) -> examples, training and held-out alike
-    correct: Callable[[str, str], bool]  # (given text, right answer)
+    correct: Judge
 
 
 def split(task: Task, training: int, held_out: int, seed: int) -> tuple[list[Example], list[Example]]:
@@ -66,10 +68,6 @@ def _sorting(facts: dict[str, Any]) -> Example:
     """The numbers come as 75.0, and the dataset's own question is mostly about how to write its list."""
     given, right = (", ".join(f"{float(n):.0f}" for n in facts[f"{kind}_numbers"]) for kind in ("original", "sorted"))
     return Example(({"role": "user", "content": f"Sort these numbers in {facts['direction']} order: {given}"},), right)
-
-
-def _same_text(given: str, answer: str) -> bool:
-    return given.strip() == answer
 
 
 CITIES: Final = (
@@ -135,17 +133,10 @@ def _call(rng: random.Random) -> Example:
     return Example(messages, json.dumps({"name": name, "arguments": arguments}))
 
 
-def _same_json(given: str, answer: str) -> bool:
-    try:
-        return bool(json.loads(given) == json.loads(answer))
-    except json.JSONDecodeError:
-        return False
-
-
 TASKS: Final = {
     "arith": Task(
-        "arith", "two-term sums of reasoning-gym's chain_sum, answered by the number alone", _sums, _same_text
+        "arith", "two-term sums of reasoning-gym's chain_sum, answered by the number alone", _sums, same_text
     ),
-    "sorting": Task("sorting", "three or four numbers in the asked order, from reasoning-gym", _sorted, _same_text),
-    "toolcall": Task("toolcall", "requests answered by one JSON function call, from templates", _calls, _same_json),
+    "sorting": Task("sorting", "three or four numbers in the asked order, from reasoning-gym", _sorted, same_text),
+    "toolcall": Task("toolcall", "requests answered by one JSON function call, from templates", _calls, same_json),
 }
