@@ -27,8 +27,13 @@ from support.metrics import PromptTokens, prompt_tokens, samples
 from support.reference import Reference, Scores
 
 ROUTER_SECONDS = 30
-RESTART_SECONDS = 120
+CLIENT_SECONDS = 600.0  # without a word: a stream may wait in a long line
 POOL = "local/base"
+# A frozen engine is given up soon. Everything else may take its time on a small machine with many requests at once.
+TRAFFIC = {
+    "timeouts": {"interTokenSeconds": 15, "prefillSeconds": 180, "firstTokenSeconds": 180},
+    "queue": {"ttlSeconds": 300},
+}
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ class LocalFleet:
 
     def _start(self) -> None:
         self.router.start(_config(self.tasks.values(), self.decoders, self.proxies))
-        self.client = RouterClient(self.router.url)
+        self.client = RouterClient(self.router.url, timeout=CLIENT_SECONDS)
 
     def close(self) -> None:
         """Close the client's connections."""
@@ -192,8 +197,7 @@ def _config(
                 "name": task.name,
                 "decoder": task.pool,
                 "prefill": [_endpoint(task.prefill, proxies)],
-                # A frozen engine is given up soon; in the line everyone may wait for all others.
-                "traffic": {"timeouts": {"interTokenSeconds": 15}, "queue": {"ttlSeconds": 300}},
+                "traffic": TRAFFIC,
             }
             for task in tasks
         ],
