@@ -79,10 +79,9 @@ class Pairing:
         pool = self._fleet.snapshot.pool(call.route.decoder)
         prompt_tokens = len(told.first.prompt) if told else call.ask.prompt_tokens
         tokens = self._tokens(call, prompt_tokens, told)
-        longest = max((pod.max_model_len or 0 for pod in pool), default=0)
         facts = DecodeFacts(
             request_id=call.request_id,
-            tokens=min(tokens, longest) if longest else tokens,
+            tokens=max((pod.room(tokens) for pod in pool if pod.info), default=tokens),
             fingerprints=frozenset(pod.fingerprint for pod in prefill_pods),
             tried=call.tried,
             avoided=call.avoided,
@@ -98,9 +97,8 @@ class Pairing:
 
     def settle(self, call: Call, seat: Seat, made: Prefilled, told: Told | None = None) -> None:
         """Correct the reservation now that the prompt has been counted."""
-        prompt, longest = len(made.reply.prompt), seat.endpoint.max_model_len
-        tokens = self._tokens(call, prompt, told)
-        seat.settle(min(tokens, longest) if longest else tokens, made.pod.fingerprint)
+        prompt = len(made.reply.prompt)
+        seat.settle(seat.endpoint.room(self._tokens(call, prompt, told)), made.pod.fingerprint)
         longest = seat.endpoint.max_model_len
         if longest is not None and prompt >= longest:
             raise InvalidRequestError(

@@ -36,6 +36,13 @@ class Endpoint:
         """Prompt and output tokens of one request at most; ``None`` while unknown."""
         return self.info.max_model_len if self.info else None
 
+    def room(self, tokens: int) -> int:
+        """KV tokens that a request of so many takes here: whole blocks, and never more than the longest request."""
+        if self.info is None:
+            return tokens
+        block = self.info.block_size
+        return -(-min(tokens, self.info.max_model_len) // block) * block
+
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:

@@ -17,6 +17,12 @@ def pod(uid: str, capacity: int = 1000, fingerprint: str = "f") -> Endpoint:
     return Endpoint(uid, uid, "127.0.0.1", 8000, "decode", fingerprint, info)
 
 
+def test_a_request_takes_whole_blocks_and_never_more_than_the_longest() -> None:
+    """Three of 100 tokens on 304 would be a block short: each fills seven blocks of 16."""
+    assert [pod("a").room(tokens) for tokens in (1, 16, 17, 100, 500, 9000)] == [16, 16, 32, 112, 512, 512]
+    assert pod("a", capacity=0).room(100) == 100, "nothing is known of it yet"
+
+
 PODS = st.lists(
     st.builds(pod, st.text("abcdef", min_size=1, max_size=3), st.integers(0, 4000), st.sampled_from("fg")),
     unique_by=lambda one: one.uid,
