@@ -17,7 +17,7 @@ from support.trial import Trial
 
 pytestmark = pytest.mark.long
 
-LINE = "4 preempted"
+LINE, RESERVED = "4 preempted", "4 room reserved"
 AT_ONCE = 6
 WORDS = ("river", "seven", "paper", "Tuesday", "copper", "window", "eleven", "garden", "music", "north")
 
@@ -59,6 +59,19 @@ def counted(trial: Trial) -> dict[str, tuple[int, int]]:
     """Per task: resumes for any reason, and for this one. Another reason is KV that waited for room for too long."""
     fleet = trial.fleet
     return {task: (fleet.resumes(task=task), fleet.resumes(task=task, reason="preempted")) for task in TASKS}
+
+
+def test_with_limits_the_router_reserves_room_and_nothing_is_preempted(trial: Trial) -> None:
+    """100 tokens each, so four blocks: two fit into the pool. Three would by tokens alone, and one would be preempted."""
+    before = counted(trial)
+    asked = [(TASKS[number % 2], trial.prompts.new(60)) for number in range(AT_ONCE)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        futures = [
+            pool.submit(trial.ask, RESERVED, task, prompt, max_tokens=40, ignore_eos=True) for task, prompt in asked
+        ]
+        for future in futures:
+            future.result()
+    assert counted(trial) == before
 
 
 def test_nothing_is_left_and_no_prompt_was_computed(trial: Trial) -> None:
