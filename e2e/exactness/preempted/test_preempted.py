@@ -62,7 +62,7 @@ def counted(trial: Trial) -> dict[str, tuple[int, int]]:
 
 
 def test_with_limits_the_router_reserves_room_and_nothing_is_preempted(trial: Trial) -> None:
-    """100 tokens each, so four blocks: two fit into the pool. Three would by tokens alone, and one would be preempted."""
+    """100 tokens each, so four blocks: two fit into the pool. Three would by tokens alone, and one be preempted."""
     before = counted(trial)
     asked = [(TASKS[number % 2], trial.prompts.new(60)) for number in range(AT_ONCE)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
