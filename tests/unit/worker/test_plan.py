@@ -92,6 +92,14 @@ def test_threads_follow_the_containers_cpu_limit(limit: int | None, tensor_paral
     assert plan.env_defaults["OMP_NUM_THREADS"] == threads
 
 
+def test_a_w4a16_decoder_in_float32_is_refused_before_it_dies_of_its_first_request() -> None:
+    with pytest.raises(StartupError, match="float16 or bfloat16"):
+        plan_engine(settings(), "cpu", weight_bits=4)
+    plan_engine(settings(dtype="float16"), "cpu", weight_bits=4)
+    plan_engine(settings(), "cpu", weight_bits=8)
+    plan_engine(settings(), "cuda", weight_bits=4)
+
+
 def test_a_w4a16_decoder_keeps_activations_of_16_bits_on_every_processor() -> None:
     assert plan_engine(settings(), "cpu").env_defaults["VLLM_CPU_INT4_W4A8"] == "0"
 

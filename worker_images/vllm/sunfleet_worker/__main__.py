@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from sunfleet_api.worker import ENV_PREFIX, WorkerSettings
 from sunfleet_worker.adapter import adapter_rank
+from sunfleet_worker.checkpoint import weight_bits
 from sunfleet_worker.errors import StartupError
 from sunfleet_worker.flavour import cpu_limit, installed_engine
 from sunfleet_worker.plan import EnginePlan, plan_engine
@@ -29,7 +30,8 @@ def main() -> int:
         flavour, version = installed_engine()
         check_version(version)
         rank = adapter_rank(Path(settings.adapter_path)) if settings.adapter_path else None
-        plan = plan_engine(settings, flavour, cpu_limit=cpu_limit(), adapter_rank=rank)
+        bits = weight_bits(Path(settings.model_path))
+        plan = plan_engine(settings, flavour, cpu_limit=cpu_limit(), adapter_rank=rank, weight_bits=bits)
     except ValidationError as error:
         sys.stderr.write(f"sunfleet_worker: the settings ({ENV_PREFIX}*) are wrong: {error}\n")
         return EXIT_BAD_SETTINGS

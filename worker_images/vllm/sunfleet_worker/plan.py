@@ -24,6 +24,8 @@ CPU_KV_CACHE_BYTES: Final = 1 << 30
 # The CPU kernels work on tiles of 32 tokens.
 CPU_BLOCK_MULTIPLE: Final = 32
 
+W4A16_BITS: Final = 4
+
 _LORA_RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what the engine allocates for
 
 # Both legs sample with the same parameters, so the checkpoints' own sampling defaults, which differ between a task and
@@ -47,7 +49,12 @@ class EnginePlan:
 
 
 def plan_engine(
-    settings: WorkerSettings, flavour: Flavour, *, cpu_limit: int | None = None, adapter_rank: int | None = None
+    settings: WorkerSettings,
+    flavour: Flavour,
+    *,
+    cpu_limit: int | None = None,
+    adapter_rank: int | None = None,
+    weight_bits: int | None = None,
 ) -> EnginePlan:
     """The engine of one pod.
 
@@ -56,11 +63,14 @@ def plan_engine(
         flavour: the device that the installed engine is built for.
         cpu_limit: whole CPUs of the container's limit, ``None`` without one.
         adapter_rank: rank of the adapter at ``settings.adapter_path``, ``None`` without one.
+        weight_bits: of the quantised weights at ``settings.model_path``, ``None`` when they are not quantised.
 
     Raises:
         StartupError: the settings contradict each other or the flavour.
     """
-    _check(settings, flavour, adapter_rank)
+    _check(settings, adapter_rank)
+    if flavour == "cpu":
+        _check_cpu(settings, weight_bits)
     extra = engine_flags(settings.extra_args)
     args = (
         *_contract_args(settings, flavour), *_module_args(settings, adapter_rank), *_scheduler_args(flavour),
@@ -69,7 +79,7 @@ def plan_engine(
     return EnginePlan(args, _env(settings), _env_defaults(settings, flavour, cpu_limit))
 
 
-def _check(settings: WorkerSettings, flavour: Flavour, rank: int | None) -> None:
+def _check(settings: WorkerSettings, rank: int | None) -> None:
     if settings.adapter_path and settings.role == names.ROLE_DECODE:
         raise StartupError("A decode pod serves the frozen decoder: unset SUNFLEET_WORKER_ADAPTER_PATH.")
     if rank is not None and rank > min(settings.max_lora_rank, _LORA_RANKS[-1]):
@@ -77,10 +87,19 @@ def _check(settings: WorkerSettings, flavour: Flavour, rank: int | None) -> None
             f"The adapter has rank {rank}, but this fleet takes adapters up to rank "
             f"{min(settings.max_lora_rank, _LORA_RANKS[-1])}: tune it with a smaller rank."
         )
-    if flavour == "cpu" and settings.block_size % CPU_BLOCK_MULTIPLE:
+
+
+def _check_cpu(settings: WorkerSettings, weight_bits: int | None) -> None:
+    if settings.block_size % CPU_BLOCK_MULTIPLE:
         raise StartupError(
             f"Block size {settings.block_size} does not fit the CPU engine: "
             f"set spec.engine.blockSize to a multiple of {CPU_BLOCK_MULTIPLE}."
+        )
+    if weight_bits == W4A16_BITS and settings.dtype == "float32":
+        # It would start, and die of its first request.
+        raise StartupError(
+            "The weights are quantised to 4 bits, which the CPU engine does not compute in float32: "
+            "set spec.engine.dtype to float16 or bfloat16."
         )
 
 
