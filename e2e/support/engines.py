@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -24,6 +26,14 @@ BLOCK = 32
 MAX_MODEL_LEN = 1024
 # Small steps, so that prompts of a few hundred tokens are computed in several.
 STEP_TOKENS = 256
+
+
+# Below the kernel's own choice for outgoing connections, which may take a port between our look and an engine's bind,
+# and below Kubernetes' node ports.
+_PORTS = range(15_000, 29_000)
+_given: set[int] = set()
+_lock = threading.Lock()
+_random = random.SystemRandom()
 
 
 class EngineDidNotStart(Exception):  # noqa: N818 - says it best
@@ -152,13 +162,14 @@ class Engines:
 
 
 def free_ports(count: int) -> Sequence[int]:
-    """``count`` ports in a row that nobody uses now."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first = int(probe.getsockname()[1])
-        if first + count < 65536 and all(_is_free(port) for port in range(first, first + count)):
-            return range(first, first + count)
+    """``count`` ports in a row that nobody uses now and that this process has not been given before."""
+    with _lock:
+        while True:
+            first = _random.randrange(_PORTS.start, _PORTS.stop - count)
+            ports = range(first, first + count)
+            if _given.isdisjoint(ports) and all(map(_is_free, ports)):
+                _given.update(ports)
+                return ports
 
 
 def _is_free(port: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from support import engines
 from support.client import Answer
 from support.cuts import CuttingProxy, Proxies
+from support.engines import free_ports
 from support.exact import Rule, judge, unexplained
 from support.judge import Judge
 from support.reference import Scores
@@ -172,3 +175,19 @@ def test_a_chosen_request_is_cut_after_exactly_so_many_events(proxied: tuple[Pro
     assert read(proxy, "chosen") == b"nothing"
     assert read(proxy, "chosen").count(b"data") == 6
     assert lines.plan.done == 2
+
+
+def test_engines_never_get_each_others_ports_nor_those_of_outgoing_connections() -> None:
+    """A port is looked up long before its engine binds it."""
+    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    given = [port for count in (1, 20, 1, 20, 1) * 20 for port in free_ports(count)]
+    assert len(set(given)) == len(given)
+    assert max(given) < low
+
+
+def test_a_port_in_use_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(engines, "_PORTS", range(port, port + 20))
+        assert port not in [free_ports(1)[0] for _ in range(8)]
