@@ -91,7 +91,7 @@ setup: ## All set-up steps
 venv: $(VENV)/.stamp ## The project's Python environment, from the lock file
 
 $(VENV)/.stamp: uv.lock pyproject.toml | $(UV)
-	$(UV) sync --quiet --frozen --extra operator --extra router --extra weights --python $(PYTHON)
+	$(UV) sync --quiet --frozen --extra operator --extra router --extra tracing --extra weights --python $(PYTHON)
 	touch $@
 
 $(SUNFLEET_STATE)/uv/bin/uv:

@@ -163,3 +163,4 @@ class EngineInfo(BaseModel):
     max_model_len: int
     kv_fingerprint: str = ""
     engine_version: str = ""
+    accelerators: int = 1  # GPUs that the engine uses; for the accounts

@@ -6,13 +6,13 @@ Without ``--config`` the fleet comes from Kubernetes. Everything else is set by 
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 
 import uvloop
 from pydantic import ValidationError
 
+from sunfleet_router import logs
 from sunfleet_router.server import run
 from sunfleet_router.settings import RouterSettings
 from sunfleet_router.static import ConfigError
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ValidationError as error:
         sys.stderr.write(f"settings (SUNFLEET_ROUTER_* or flags) cannot be used: {error}\n")
         return 2
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.set_up(settings.log_level, settings.log_format)
     try:
         uvloop.run(run(settings))
     except ConfigError as error:

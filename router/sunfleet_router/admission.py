@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
@@ -60,6 +60,7 @@ class Admission:
         self._shares: dict[str, FairShare] = {}
         self.waiting = waiting
         self.reserved: Counter[str] = Counter()  # pod uid -> KV tokens
+        self.others: Mapping[str, int] = {}  # pod uid -> KV tokens of other routers' requests
         self.queued_tokens: Counter[str] = Counter()  # decoder -> KV tokens that are waited for
         fleet.on_change(self._fleet_changed)
 
@@ -79,6 +80,13 @@ class Admission:
             self._charge(claim, seat.spent - seat.tokens)
             self._serve(claim.decoder)
 
+    def others_have(self, tokens: Mapping[str, int]) -> None:
+        """KV tokens by pod uid that requests of other routers hold, as the engines show it."""
+        if tokens or self.others:
+            self.others = tokens
+            for decoder in list(self._lines):
+                self._serve(decoder)
+
     def resettle(self, seat: Seat, claim: Claim, tokens: int, fingerprint: str) -> None:
         """See :meth:`Seat.settle`."""
         self._add(seat.endpoint.uid, -seat.tokens)
@@ -86,7 +94,7 @@ class Admission:
         pool = self._fleet.snapshot.pool(claim.decoder)
         stay = [pod for pod in pool if pod.uid == seat.endpoint.uid and pod.fingerprint == fingerprint]
         for candidates in (stay, pool):
-            choice = policy.choose(facts, candidates, self.reserved, self._load.suspects())
+            choice = policy.choose(facts, candidates, self._taken(), self._load.suspects(), two=bool(self.others))
             if isinstance(choice, Choice):
                 seat.endpoint = choice.endpoint
                 break
@@ -184,13 +192,17 @@ class Admission:
     def _choose(self, claim: Claim) -> Choice | Wait | Reject:
         pool = self._fleet.snapshot.pool(claim.decoder)
         choose = policy.choose_again if claim.resumed else policy.choose
-        return choose(claim.facts, pool, self.reserved, self._load.suspects())
+        return choose(claim.facts, pool, self._taken(), self._load.suspects(), two=bool(self.others))
+
+    def _taken(self) -> Mapping[str, int]:
+        return self.reserved + Counter(self.others) if self.others else self.reserved
 
     def _book(self, claim: Claim, choice: Choice | Reject) -> Endpoint:
         if isinstance(choice, Reject):
             raise NoDecodeEndpointError("No decode pod is ready for this model at the moment; try again in a moment.")
         self._add(choice.endpoint.uid, claim.facts.tokens)
         self._charge(claim, claim.facts.tokens)
+        self._load.chosen(choice.endpoint.uid)
         return choice.endpoint
 
     def _share(self, decoder: str) -> FairShare:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sunfleet_router.clientbody import Ask
@@ -32,6 +34,13 @@ class Call:
     tried: set[str] = field(default_factory=set)  # failed it
     avoided: set[str] = field(default_factory=set)  # had no room for it, or may be to blame: a last resort
     failure: LegFailedError | None = None
+
+    @contextmanager
+    def leg(self, name: str) -> Iterator[None]:
+        """The span of one engine call, of which the engine hears in its headers."""
+        with self.visit.trace.phase(name) as carried:
+            self.headers.update(carried)
+            yield
 
     def name_pod(self, header: bytes, pod: Endpoint) -> None:
         """Headers are sent once: of a resumed stream they name the pods that began it."""

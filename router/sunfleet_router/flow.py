@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from sunfleet_router import answers, legs, verdict
@@ -29,6 +29,7 @@ from sunfleet_router.reply import ClientReply
 from sunfleet_router.settings import RouterSettings
 from sunfleet_router.snapshot import Task
 from sunfleet_router.streaming import Streaming, Telling
+from sunfleet_router.trace import Tracer
 
 
 class Flow:
@@ -43,6 +44,7 @@ class Flow:
         pairing: Pairing,
         streaming: Streaming,
         metrics: Metrics,
+        tracer: Tracer,
     ) -> None:
         self._settings = settings
         self._fleet = fleet
@@ -51,6 +53,7 @@ class Flow:
         self._pairing = pairing
         self._streaming = streaming
         self._metrics = metrics
+        self._tracer = tracer
 
     def task(self, model: str, key: Key) -> Task:
         """The task of that name; 404 when there is none for this key, 503 while nobody can know."""
@@ -62,15 +65,19 @@ class Flow:
         raise UnknownModelError(model)
 
     @contextmanager
-    def enter(self, ask: Ask, task: Task, key: Key) -> Iterator[Visit]:
+    def enter(self, ask: Ask, task: Task, key: Key, headers: Mapping[str, str]) -> Iterator[Visit]:
         """A context for one client's request, however many answers it wants; raises what :meth:`Gate.enter` does."""
         key.check_priority(ask.priority)
         output = ask.with_defaults(task.defaults).output_limit or self._settings.assumed_output_tokens
-        with self._gate.enter(task, key, ask.prompt_tokens * ask.n + output * ask.answers) as visit:
+        tokens = ask.prompt_tokens * ask.n + output * ask.answers
+        with self._tracer.request(ask.kind, headers) as trace, self._gate.enter(task, key, tokens) as visit:
+            visit.trace = trace
+            trace.note(gen_ai__request__model=task.name, sunfleet__key=key.name, sunfleet__stream=ask.stream)
             try:
                 yield visit
             finally:
-                self._metrics.used(key.name, visit.prompt, visit.output)
+                trace.note(gen_ai__usage__input_tokens=visit.prompt, gen_ai__usage__output_tokens=visit.output)
+                self._metrics.used(visit)
 
     async def answer(
         self, ask: Ask, visit: Visit, reply: ClientReply, request_id: str, headers: dict[str, str]
@@ -98,7 +105,9 @@ class Flow:
         task, now = visit.task, asyncio.get_running_loop().time()
         ask, deadline = ask.with_defaults(task.defaults), now + task.limits.timeouts.request
         facts = DecodeFacts(request_id, ask.prompt_tokens, ())
-        route = await self._lobby.route(Claim(task, "", facts, ask.prompt_tokens, ask.size, ask.priority, deadline))
+        claim = Claim(task, "", facts, ask.prompt_tokens, ask.size, ask.priority, deadline)
+        with visit.trace.phase("route"):
+            route = await self._lobby.route(claim)
         return Call(
             ask=ask, task=task, route=route, request_id=request_id, headers=headers, reply=reply, started=now,
             deadline=deadline, named=self._settings.pod_headers, visit=visit,
@@ -145,11 +154,12 @@ class Flow:
         pod = seat.endpoint
         call.name_pod(DECODE_POD_HEADER, pod)
         body = legs.decode_body(call.ask, call.route.salt, made.reply)
-        with blame(pod):
+        with blame(pod), self._pairing.decoding(call, seat):
             async with phase("request", call.task.limits.timeouts.request, call.deadline):
                 raw = await self._pairing.exchange("decode", call, pod, body, resend=False)
             output = verdict.check_whole("decode", raw)
         made.hold.taken = True
+        self._pairing.praise(pod)
         self._pairing.spend(call, seat, made, output)
         return raw
 

@@ -11,15 +11,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from sunfleet_router.errors import BusyError
+from sunfleet_router.errors import BusyError, Leg
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.key import Key
 from sunfleet_router.load import Load
 from sunfleet_router.policies.rate import Bucket
 from sunfleet_router.snapshot import Rate, Snapshot, Task
+from sunfleet_router.trace import OFF, Trace
 
 Owner = Literal["task", "key"]
 _WORDS = {"task": "This model", "key": "This API key"}
@@ -27,14 +28,16 @@ _WORDS = {"task": "This model", "key": "This API key"}
 
 @dataclass(slots=True)
 class Visit:
-    """One client's request while it is served, and the tokens that it has used so far: those that its prefills counted,
-    each prompt once, and those that its decoders made.
+    """One client's request while it is served, and what it has used so far: tokens that its prefills counted, each
+    prompt once, tokens that its decoders made, and its share of the engines' time.
     """
 
     task: Task
     key: Key
     prompt: int = 0
     output: int = 0
+    trace: Trace = OFF
+    gpu_seconds: dict[Leg, float] = field(default_factory=lambda: {"prefill": 0.0, "decode": 0.0})
 
 
 class Gate:

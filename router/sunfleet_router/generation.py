@@ -20,6 +20,7 @@ from sunfleet_router.fanout import Fanout
 from sunfleet_router.flow import Flow
 from sunfleet_router.guard import key_of
 from sunfleet_router.key import Key
+from sunfleet_router.logs import REQUEST
 from sunfleet_router.metrics import Metrics
 from sunfleet_router.presence import Presence, read_body
 from sunfleet_router.reply import ClientReply
@@ -55,6 +56,7 @@ class Generation:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         serving, headers = self._serving, headers_of(scope)
         request_id = request_id_of(headers)
+        REQUEST.set(request_id)
         translating = Translating(send, self._dialect) if self._dialect else None
         out = translating or send
         reply = ClientReply(out, request_id, closing=serving.desk.draining)
@@ -91,7 +93,7 @@ class Generation:
         self, ask: Ask, task: Task, key: Key, reply: ClientReply, send: Send, request_id: str, headers: dict[str, str]
     ) -> None:
         flow = self._serving.flow
-        with flow.enter(ask, task, key) as visit:
+        with flow.enter(ask, task, key, headers) as visit:
             if ask.answers == 1:
                 await flow.answer(ask, visit, reply, request_id, headers)
             else:

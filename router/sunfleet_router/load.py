@@ -1,5 +1,4 @@
-"""What this replica has under way: requests per task, prompt tokens per prefill pod, pods that did not answer a moment
-ago.
+"""What this replica has under way: requests per task, prompt tokens and legs per pod, and which pods fail.
 
 Counters are context managers: whatever ends a request, they go back.
 """
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from sunfleet_router.errors import BusyError
+from sunfleet_router.policies.outlier import Outliers
 from sunfleet_router.snapshot import Endpoint, Task
 
 
@@ -25,6 +25,8 @@ class Load:
         self.requests: Counter[str] = Counter()  # task -> requests
         self.prefill_tokens: Counter[str] = Counter()  # pod uid -> prompt tokens
         self.prefill_backlog: Counter[str] = Counter()  # task -> prompt tokens
+        self.decodes: Counter[str] = Counter()  # pod uid -> decode legs under way
+        self.outliers = Outliers()
         self._prefills: dict[str, dict[object, float]] = {}  # task -> leg -> since when, oldest first
 
     @contextmanager
@@ -55,16 +57,41 @@ class Load:
         """Seconds for which the oldest prefill leg of a task has been under way; 0 when there is none."""
         return max(0.0, self._clock() - next(iter(self._prefills.get(task, {}).values()), self._clock()))
 
+    @contextmanager
+    def decode(self, endpoint: Endpoint) -> Iterator[None]:
+        """Count one decode leg on a pod."""
+        with _counted(self.decodes, endpoint.uid, 1):
+            yield
+
     def suspect(self, uid: str) -> None:
         """Note that a pod could not be reached."""
         self._suspects[uid] = self._clock() + self._suspect_seconds
 
+    def failed(self, uid: str) -> None:
+        """Note that a leg failed on a pod, by the pod's fault."""
+        self.outliers.failed(uid, self._clock())
+
+    def keep(self, uids: frozenset[str]) -> None:
+        """Forget pods that are gone."""
+        self.outliers.keep(uids)
+
+    def chosen(self, uid: str) -> None:
+        """Note that a leg goes to a pod."""
+        if self.outliers:
+            self.outliers.chosen(uid, self._clock())
+
+    def succeeded(self, uid: str) -> None:
+        """Note that a pod did what a leg asked for."""
+        if self.outliers:
+            self.outliers.succeeded(uid)
+
     def suspects(self) -> frozenset[str]:
-        if not self._suspects:
+        """Pods that get work only if no other can take it: those that did not answer a moment ago, and the ejected."""
+        if not self._suspects and not self.outliers:
             return frozenset()
         now = self._clock()
         self._suspects = {uid: until for uid, until in self._suspects.items() if until > now}
-        return frozenset(self._suspects)
+        return self.outliers.ejected(now) | self._suspects.keys()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from sunfleet_router.admission import Admission
 from sunfleet_router.fleet import Fleet
+from sunfleet_router.gate import Visit
 from sunfleet_router.load import Load
 from sunfleet_router.snapshot import Snapshot
 
@@ -54,6 +55,10 @@ class Metrics:
         )
         self.key_requests = self._counter("key_requests", "Requests of an API key by outcome.", "key", "code")
         self.key_tokens = self._counter("key_tokens", "Tokens of an API key: 'prompt' or 'output'.", "key", "kind")
+        self.key_gpu_seconds = self._counter("key_gpu_seconds", "As gpu_seconds, of an API key.", "key", "leg")
+        self.gpu_seconds = self._counter(
+            "gpu_seconds", "GPU time: of prefill pods by prompt tokens, of decode pods by reserved KV.", "task", "leg"
+        )
         self.registry.register(_Books(fleet, load, admission))
         fleet.on_change(self._tasks_changed)
 
@@ -67,6 +72,8 @@ class Metrics:
         names = frozenset(snapshot.tasks)
         for name in names - self._known:
             self.requests.labels(name, "ok")
+            for leg in ("prefill", "decode"):
+                self.gpu_seconds.labels(name, leg)
             for metric in self._per_task():
                 metric.labels(name)
         for name in self._known - names:
@@ -80,11 +87,14 @@ class Metrics:
         if key:
             self.key_requests.labels(key, code).inc()
 
-    def used(self, key: str, prompt: int, output: int) -> None:
-        """Tokens of one request."""
-        if key:
-            self.key_tokens.labels(key, "prompt").inc(prompt)
-            self.key_tokens.labels(key, "output").inc(output)
+    def used(self, visit: Visit) -> None:
+        """What one client's request has used in all."""
+        name = visit.key.name
+        if name:
+            self.key_tokens.labels(name, "prompt").inc(visit.prompt)
+            self.key_tokens.labels(name, "output").inc(visit.output)
+            for leg, seconds in visit.gpu_seconds.items():
+                self.key_gpu_seconds.labels(name, leg).inc(seconds)
 
     def keys_changed(self, names: frozenset[str]) -> None:
         """Which API keys there are, by name."""
@@ -92,14 +102,23 @@ class Metrics:
             self.key_requests.labels(name, "ok")
             for kind in ("prompt", "output"):
                 self.key_tokens.labels(name, kind)
+            for leg in ("prefill", "decode"):
+                self.key_gpu_seconds.labels(name, leg)
         for name in self._keys - names:
-            for metric in (self.key_requests, self.key_tokens):
+            for metric in (self.key_requests, self.key_tokens, self.key_gpu_seconds):
                 metric.remove_by_labels({"key": name})
         self._keys = names
 
     def _every(self) -> tuple[Counter | Histogram, ...]:
         """All that have the task among their labels."""
-        return (self.requests, self.leg_failures, self.resumes, self.resumed_streams, *self._per_task())
+        return (
+            self.requests,
+            self.leg_failures,
+            self.resumes,
+            self.resumed_streams,
+            self.gpu_seconds,
+            *self._per_task(),
+        )
 
     def _per_task(self) -> tuple[Counter | Histogram, ...]:
         return (
@@ -118,6 +137,8 @@ class _Books(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         snapshot, waiting = self._fleet.snapshot, self._admission.waiting
         yield _gauge("synced", "1 once the fleet is known.", (), [((), float(self._fleet.synced))])
+        shunned = len(self._load.suspects())
+        yield _gauge("shunned_endpoints", "Pods that failed lately: asked only if no other can.", (), [((), shunned)])
         per_task = (
             ("in_flight_requests", "Requests being served.", self._load.requests),
             ("queue_depth", "Requests that wait for a pod.", waiting.requests),
@@ -157,6 +178,11 @@ class _Books(Collector):
         yield _gauge(
             "decode_kv_reserved_tokens", "KV tokens that this replica has reserved there.", ("decoder",),
             [((name,), sum(reserved.get(pod.uid, 0) for pod in pool)) for name, pool in pools],
+        )  # fmt: skip
+        others = self._admission.others
+        yield _gauge(
+            "decode_kv_others_tokens", "KV tokens there of requests of other routers, by the engines' figures.",
+            ("decoder",), [((name,), sum(others.get(pod.uid, 0) for pod in pool)) for name, pool in pools],
         )  # fmt: skip
         yield _gauge(
             "decode_queued_tokens", "KV tokens that requests wait for there.", ("decoder",),

@@ -6,8 +6,8 @@ What the first attempt and every resume have in common; the order of things is t
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from sunfleet_router import legs, verdict
@@ -27,7 +27,7 @@ from sunfleet_router.handover import PrefillReply
 from sunfleet_router.load import Load
 from sunfleet_router.metrics import Metrics
 from sunfleet_router.phases import blame, phase
-from sunfleet_router.policies import Reject
+from sunfleet_router.policies import Reject, affinity
 from sunfleet_router.policies import prefill as prefill_policy
 from sunfleet_router.policies.decode import DecodeFacts
 from sunfleet_router.release import Hold, Releaser
@@ -91,7 +91,9 @@ class Pairing:
             call.task, call.route.decoder, facts, prompt_tokens, call.ask.size, call.ask.priority, call.deadline,
             resumed=told is not None,
         )  # fmt: skip
-        async with self._admission.reserve(claim) as seat:
+        async with AsyncExitStack() as room:
+            with call.visit.trace.phase("queue"):
+                seat = await room.enter_async_context(self._admission.reserve(claim))
             self._metrics.queue_seconds.labels(call.task.name).observe(time.monotonic() - began)
             yield seat
 
@@ -130,10 +132,11 @@ class Pairing:
             else legs.prefill_body(call.ask, call.route.salt)
         )
         began = time.monotonic()
-        with self._load.prefill(pod, call.ask.prompt_tokens, call.task.name), blame(pod):
+        with self._load.prefill(pod, call.ask.prompt_tokens, call.task.name), blame(pod), self._prefilling(call, pod):
             async with phase("prefill", call.task.limits.timeouts.prefill, call.deadline):
                 raw = await self.exchange("prefill", call, pod, body, resend=True)
             reply = legs.read_prefill(raw)
+        self.praise(pod)
         self._metrics.prefill_seconds.labels(call.task.name).observe(time.monotonic() - began)
         self._metrics.prompt_tokens.labels(call.task.name).inc(len(reply.prompt))
         call.visit.prompt += len(reply.prompt) - call.prompt_tokens  # once, however often it had to be made
@@ -149,6 +152,33 @@ class Pairing:
                     call.avoided.add(pod.uid)
                 raise
 
+    @contextmanager
+    def decoding(self, call: Call, seat: Seat) -> Iterator[None]:
+        """One decode leg on the seat's pod, from its request to its end: counted, and its share of the pod's time."""
+        pod, began = seat.endpoint, time.monotonic()
+        try:
+            with self._load.decode(pod), call.leg("decode"):
+                yield
+        finally:
+            share = min(1.0, seat.tokens / pod.capacity) if pod.capacity else 1.0
+            self._charge(call, pod, "decode", (time.monotonic() - began) * share)
+
+    @contextmanager
+    def _prefilling(self, call: Call, pod: Endpoint) -> Iterator[None]:
+        """Its share of the pod's time, which the prompts that are there at once divide among them."""
+        began = time.monotonic()
+        try:
+            with call.leg("prefill"):
+                yield
+        finally:
+            share = call.ask.prompt_tokens / max(1, self._load.prefill_tokens[pod.uid])
+            self._charge(call, pod, "prefill", (time.monotonic() - began) * share)
+
+    def _charge(self, call: Call, pod: Endpoint, leg: Leg, pod_seconds: float) -> None:
+        seconds = pod_seconds * pod.accelerators
+        self._metrics.gpu_seconds.labels(call.task.name, leg).inc(seconds)
+        call.visit.gpu_seconds[leg] += seconds
+
     async def exchange(self, leg: Leg, call: Call, pod: Endpoint, body: bytes, *, resend: bool) -> bytes:
         """The body of an engine's whole 200 answer; raises what :mod:`verdict` makes of anything else."""
         path, limit = legs.PATHS[call.ask.kind], self._settings.max_answer_bytes
@@ -160,6 +190,10 @@ class Pairing:
             raise verdict.of_answer(leg, answer.status, answer.body)
         return answer.body
 
+    def praise(self, pod: Endpoint) -> None:
+        """It did what a leg asked for: what was held against it is forgotten."""
+        self._load.succeeded(pod.uid)
+
     def note(self, call: Call, failure: LegFailedError | PhaseTimeoutError) -> None:
         """Remember which pod failed, for this request and, where it could not be reached, for the others."""
         if isinstance(failure, PhaseTimeoutError):
@@ -169,12 +203,14 @@ class Pairing:
         if failure.avoid and failure.pod is not None:
             call.avoided.add(failure.pod)
         elif not failure.same_pod:
-            self.shun(call, failure.pod, unreachable=failure.unreachable)
+            self.shun(call, failure.pod, unreachable=failure.unreachable, busy=failure.code == verdict.BUSY)
 
-    def shun(self, call: Call, pod: str | None, *, unreachable: bool = False) -> None:
-        """No more of this request for ``pod`` (uid), as long as there is another."""
+    def shun(self, call: Call, pod: str | None, *, unreachable: bool = False, busy: bool = False) -> None:
+        """No more of this request for ``pod`` (uid), as long as there is another; being ``busy`` is no fault."""
         if pod is not None:
             call.tried.add(pod)
+            if not busy:
+                self._load.failed(pod)
             if unreachable:
                 self._load.suspect(pod)
 
@@ -192,11 +228,15 @@ class Pairing:
         return ()
 
     def _choose_prefill(self, call: Call, fingerprint: str | None, told: Told | None) -> Endpoint:
-        facts = prefill_policy.PrefillFacts(call.request_id, fingerprint, call.tried, call.avoided)
+        facts = prefill_policy.PrefillFacts(
+            call.request_id, fingerprint, call.tried, call.avoided, affinity.beginning(call.ask.body),
+            call.ask.prompt_tokens,
+        )  # fmt: skip
         choose = prefill_policy.choose_again if told else prefill_policy.choose
         choice = choose(facts, self._prefill_pods(call), self._load.prefill_tokens, self._load.suspects())
         if isinstance(choice, Reject):
             raise _no_prefill()
+        self._load.chosen(choice.endpoint.uid)
         return choice.endpoint
 
 

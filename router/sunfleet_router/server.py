@@ -31,10 +31,12 @@ from sunfleet_router.lobby import Lobby
 from sunfleet_router.metrics import Metrics
 from sunfleet_router.pairing import Pairing
 from sunfleet_router.release import Releaser
+from sunfleet_router.scraper import Scraper
 from sunfleet_router.settings import RouterSettings
-from sunfleet_router.static import StaticDiscovery, fill, load
+from sunfleet_router.static import ConfigError, StaticDiscovery, fill, load
 from sunfleet_router.streaming import Streaming
 from sunfleet_router.surface import make_app
+from sunfleet_router.trace import OFF, Tracer
 from sunfleet_router.upstream import Upstream
 from sunfleet_router.waiting import Bounds, Waiting
 
@@ -56,26 +58,32 @@ class Parts:
     load: Load
     gate: Gate
     admission: Admission
+    flow: Flow
     upstream: Upstream
     metrics: Metrics
     releaser: Releaser
     desk: Desk
     app: Guard
     discovery: Discovery
+    scraper: Scraper
+    tracer: Tracer
 
 
 def assemble_parts(settings: RouterSettings) -> Parts:
     """Make the parts; must be called inside the event loop. Raises ``static.ConfigError`` for an unusable file."""
     fleet, spare = Fleet(), Load(settings.suspect_seconds)
+    fleet.on_change(lambda snapshot: spare.keep(frozenset(snapshot.endpoints())))
     bounds = Bounds(settings.max_queued_requests, settings.max_queued_tokens, settings.max_queued_bytes)
     waiting = Waiting(bounds)
     admission = Admission(fleet, spare, waiting)
     gate, lobby = Gate(fleet, spare), Lobby(fleet, waiting)
     upstream = Upstream(connect_timeout=settings.connect_timeout, idle_timeout=settings.engine_idle_timeout)
     metrics = Metrics(fleet, spare, admission)
+    scraper = Scraper(fleet, spare, admission, upstream, interval=settings.scrape_interval)
     releaser = Releaser(upstream, metrics.releases)
+    tracer = _tracer(settings)
     pairing = Pairing(settings, fleet, spare, admission, upstream, metrics, releaser)
-    flow = Flow(settings, fleet, gate, lobby, pairing, Streaming(settings, pairing, upstream, metrics), metrics)
+    flow = Flow(settings, fleet, gate, lobby, pairing, Streaming(settings, pairing, upstream, metrics), metrics, tracer)
     desk = Desk()
     ring = KeyRing(required=settings.authentication != "disabled")
     ring.on_change(metrics.keys_changed)
@@ -83,7 +91,34 @@ def assemble_parts(settings: RouterSettings) -> Parts:
     fanout = Fanout(flow, most=settings.max_answers, at_once=settings.answers_at_once)
     app = make_app(fleet, Serving(flow, fanout, metrics, desk, settings.max_body_bytes))
     guarded = Guard(app, ring, metrics.requests)
-    return Parts(settings, fleet, spare, gate, admission, upstream, metrics, releaser, desk, guarded, discovery)
+    return Parts(
+        settings,
+        fleet,
+        spare,
+        gate,
+        admission,
+        flow,
+        upstream,
+        metrics,
+        releaser,
+        desk,
+        guarded,
+        discovery,
+        scraper,
+        tracer,
+    )
+
+
+def _tracer(settings: RouterSettings) -> Tracer:
+    if not settings.tracing:
+        return OFF
+    try:
+        from sunfleet_router.tracing import Tracing  # noqa: PLC0415 its packages are optional, and cost time and memory
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"SUNFLEET_ROUTER_TRACING is on, but {error.name} is not installed: pip install 'sunfleet[router,tracing]'."
+        ) from error
+    return Tracing()
 
 
 def _discovery(settings: RouterSettings, fleet: Fleet, ring: KeyRing, upstream: Upstream) -> Discovery:
@@ -125,6 +160,7 @@ async def serve(parts: Parts, stop: asyncio.Event, listener: socket.socket | Non
     jobs = {
         "server": _job(server.serve([listener] if listener else None), "server"),
         "discovery": _job(parts.discovery.run(), "discovery"),
+        "scraper": _job(parts.scraper.run(), "scraper"),
         "stop": _job(stop.wait(), "stop"),
     }
     try:
@@ -154,6 +190,7 @@ async def _end(parts: Parts, jobs: list[asyncio.Task[Any]], scrape: WSGIServer, 
     await asyncio.gather(*jobs, return_exceptions=True)
     await parts.releaser.close()
     parts.upstream.close()  # the sockets go with the next turns of the loop, of which there are some below
+    await asyncio.to_thread(parts.tracer.close)
     await asyncio.to_thread(scrape.shutdown)
     scrape.server_close()
     await asyncio.to_thread(thread.join)

@@ -28,6 +28,8 @@ class RouterSettings(BaseSettings):
     keys_namespace: str = ""  # of the Secrets with API keys: the router's own
     pod_headers: bool = False  # name both legs' pods in answers
     log_level: str = "INFO"
+    log_format: Literal["json", "text"] = "json"
+    tracing: bool = False  # OpenTelemetry; where to is said by its own variables (OTEL_EXPORTER_OTLP_ENDPOINT, ...)
 
     # What a client may send and how much may wait. The limits of one task are in its SunModel.
     max_body_bytes: int = Field(default=16 << 20, ge=1024)  # above it 413; a 128k-token chat is about 0.6 MB
@@ -49,6 +51,8 @@ class RouterSettings(BaseSettings):
     resume_limit: int = Field(default=32, ge=0)  # breaks that one stream survives; 0: none
     resume_pause: float = Field(default=0.2, ge=0)  # before the second try, and after a preemption; doubles to 5 s
     suspect_seconds: float = Field(default=2.0, ge=0)  # an unreachable pod is a last resort for so long
+    # Between looks at decode pods' metrics, which show what other routers have placed there; 0: never.
+    scrape_interval: float = Field(default=2.0, ge=0)
 
     # Discovery, seconds.
     watch_timeout: int = Field(default=240, ge=1)  # the API server ends a watch after this

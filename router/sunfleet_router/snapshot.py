@@ -32,6 +32,11 @@ class Endpoint:
         return self.info.kv_capacity_tokens if self.info else 0
 
     @property
+    def accelerators(self) -> int:
+        """GPUs of the pod; 1 while unknown."""
+        return self.info.accelerators if self.info else 1
+
+    @property
     def max_model_len(self) -> int | None:
         """Prompt and output tokens of one request at most; ``None`` while unknown."""
         return self.info.max_model_len if self.info else None

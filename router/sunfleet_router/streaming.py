@@ -63,7 +63,9 @@ class Streaming:
     async def begin(self, call: Call, seat: Seat, made: Prefilled) -> Telling:
         """The first decode leg, until it ends or breaks off. Raises what may still be tried again from the start."""
         telling = Telling(Told(made.reply))
-        await self._tell(call, telling, seat, made, legs.decode_body(call.ask, call.route.salt, made.reply))
+        body = legs.decode_body(call.ask, call.route.salt, made.reply)
+        with self._pairing.decoding(call, seat):
+            await self._tell(call, telling, seat, made, body)
         return telling
 
     async def complete(self, call: Call, telling: Telling) -> None:
@@ -125,7 +127,8 @@ class Streaming:
                     raise ResumeMismatchError
                 self._pairing.settle(call, seat, made, told)
                 body = legs.resume_body(call.ask, call.route.salt, made.reply, told)
-                await self._tell(call, telling, seat, made, body)
+                with self._pairing.decoding(call, seat):
+                    await self._tell(call, telling, seat, made, body)
         except (LegFailedError, PhaseTimeoutError) as failure:
             if isinstance(failure, PhaseTimeoutError) and failure.phase == "request":
                 raise
@@ -141,7 +144,7 @@ class Streaming:
         pod, before = seat.endpoint, len(telling.told.tokens)
         call.name_pod(DECODE_POD_HEADER, pod)
         relay = Relay(asyncio.get_running_loop())
-        with blame(pod):
+        with blame(pod), call.visit.trace.phase("first_token"):
             connection = await self._open(call, pod, body, relay)
         made.hold.taken = True
         try:
@@ -197,6 +200,7 @@ class Streaming:
     def _conclude(self, call: Call, telling: Telling, pod: Endpoint, error: BaseException | None) -> None:
         telling.broken = None
         if error is None:
+            self._pairing.praise(pod)
             return
         if telling.told.ended():
             telling.rest = answers.ending(call.ask, telling.told)

@@ -25,6 +25,7 @@ _CLIENTS_FAULT: Final = frozenset({400, 413, 422})
 _RETRYABLE: Final = frozenset({429, 502, 503, 504})
 _CONTEXT: Final = "maximum context length"
 _ENGINES_OWN: Final = "sun_"  # codes with which an engine ends a request itself
+BUSY: Final = "engine_busy"
 PREEMPTED: Final = "sun_preempted"
 # The KV did not get from one pod to the other: either may be to blame.
 NOT_HANDED_OVER: Final = frozenset({"sun_kv_load_failed", "sun_prompt_not_transferred"})
@@ -130,7 +131,7 @@ def _known(code: str | None, status: int) -> str:
     """Codes are metric labels too: only the contract's own pass, the rest is one of two."""
     if code is not None and (code == "handover_incomplete" or code.startswith(_ENGINES_OWN)) and len(code) <= 64:
         return code
-    return "engine_busy" if status in _RETRYABLE else "engine_error"
+    return BUSY if status in _RETRYABLE else "engine_error"
 
 
 def _error_object(body: bytes) -> dict[str, Any]:

@@ -83,6 +83,7 @@ class Router:
                 "waiting": dict(parts.admission.waiting.requests),
                 "waiting_tokens": dict(parts.admission.waiting.tokens),
                 "queued_tokens": dict(parts.admission.queued_tokens),
+                "decodes": dict(parts.load.decodes),
                 "keys": dict(parts.gate.keys),
                 "desk": parts.desk.in_flight,
                 "releases": parts.releaser.pending,
@@ -141,7 +142,7 @@ class RouterFactory:
         chosen = {
             "config": config, "host": HOST, "metrics_port": 0, "connect_timeout": 1.0, "info_interval": 0.05,
             "pod_headers": True, "authentication": "disabled", "drain_timeout": 5.0, "suspect_seconds": 0.2,
-            "resume_pause": 0.02,
+            "resume_pause": 0.02, "scrape_interval": 0,
         }  # fmt: skip
         parts = assemble_parts(RouterSettings(**{**chosen, **(settings or {})}))
         listener = socket.create_server((HOST, 0))

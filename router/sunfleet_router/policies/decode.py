@@ -21,12 +21,18 @@ class DecodeFacts:
 
 
 def choose(
-    facts: DecodeFacts, pool: Sequence[Endpoint], reserved: Mapping[str, int], suspects: Collection[str] = ()
+    facts: DecodeFacts,
+    pool: Sequence[Endpoint],
+    taken: Mapping[str, int],
+    suspects: Collection[str] = (),
+    *,
+    two: bool = False,
 ) -> Choice | Wait | Reject:
-    """The pod that is emptiest relative to its size once this request is on it.
+    """The pod that is emptiest relative to its size once this request is on it; ``taken``: KV tokens by uid.
 
     A request larger than a whole pod may have an empty one: the engine limits the length, not we. Pods in ``suspects``
-    were unreachable a moment ago and come last, as do those that the request avoids.
+    come last, as do those that the request avoids. ``two``: of two that chance picks the emptier one, which is what
+    keeps several routers with the same, slightly old picture from all going to the same pod.
     """
     able = [pod for pod in pool if pod.capacity > 0 and pod.fingerprint in facts.fingerprints]
     if not able:
@@ -34,31 +40,44 @@ def choose(
     untried = [pod for pod in able if pod.uid not in facts.tried]
     if not untried:
         return Reject("tried")
-    roomy = [pod for pod in untried if _fits(facts.tokens, pod, reserved)]
+    roomy = [pod for pod in untried if _fits(facts.tokens, pod, taken)]
     if not roomy:
         return Wait()
 
-    def order(pod: Endpoint) -> tuple[bool, bool, float, int, str]:
-        filled = (reserved.get(pod.uid, 0) + facts.tokens) / pod.capacity
-        tie = tie_break(pod.uid, facts.request_id)
-        return pod.uid in suspects, pod.uid in facts.avoided, filled, tie, pod.uid
+    def doubt(pod: Endpoint) -> tuple[bool, bool]:
+        return pod.uid in suspects, pod.uid in facts.avoided
+
+    def tie(pod: Endpoint) -> tuple[int, str]:
+        return tie_break(pod.uid, facts.request_id), pod.uid
+
+    if two:
+        least = min(map(doubt, roomy))
+        roomy = sorted((pod for pod in roomy if doubt(pod) == least), key=tie)[:2]
+
+    def order(pod: Endpoint) -> tuple[tuple[bool, bool], float, tuple[int, str]]:
+        return doubt(pod), (taken.get(pod.uid, 0) + facts.tokens) / pod.capacity, tie(pod)
 
     return Choice(min(roomy, key=order))
 
 
 def choose_again(
-    facts: DecodeFacts, pool: Sequence[Endpoint], reserved: Mapping[str, int], suspects: Collection[str] = ()
+    facts: DecodeFacts,
+    pool: Sequence[Endpoint],
+    taken: Mapping[str, int],
+    suspects: Collection[str] = (),
+    *,
+    two: bool = False,
 ) -> Choice | Wait | Reject:
     """As :func:`choose`, for a stream that must go on: where only pods are left that failed it, one of them that is no
     suspect any more is better than none.
     """
-    choice = choose(facts, pool, reserved, suspects)
+    choice = choose(facts, pool, taken, suspects, two=two)
     if not isinstance(choice, Reject):
         return choice
     rested = [pod for pod in pool if pod.uid not in suspects]
-    return choose(replace(facts, tried=()), rested, reserved)
+    return choose(replace(facts, tried=()), rested, taken, two=two)
 
 
-def _fits(tokens: int, pod: Endpoint, reserved: Mapping[str, int]) -> bool:
-    used = reserved.get(pod.uid, 0)
+def _fits(tokens: int, pod: Endpoint, taken: Mapping[str, int]) -> bool:
+    used = taken.get(pod.uid, 0)
     return used + min(tokens, pod.capacity) <= pod.capacity

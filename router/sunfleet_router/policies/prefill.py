@@ -1,22 +1,26 @@
-"""Prefill pods: the task's own, the one with the fewest prompt tokens in flight."""
+"""Prefill pods: the task's own, by what the prompt begins with, else the one with the fewest tokens in flight."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sunfleet_router.policies import Choice, Reject, tie_break
+from sunfleet_router.policies import Choice, Reject, affinity, tie_break
 from sunfleet_router.snapshot import Endpoint
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillFacts:
-    """``fingerprint``: KV that the reserved decode pod reads; ``None`` when nothing will be decoded."""
+    """``fingerprint``: KV that the reserved decode pod reads; ``None`` when nothing will be decoded. ``alike``: see
+    :func:`affinity.beginning`; "" for no preference.
+    """
 
     request_id: str
     fingerprint: str | None
     tried: Collection[str] = ()  # pods (uid) that failed this request
     avoided: Collection[str] = ()  # pods (uid) that it had better not meet again
+    alike: str = ""
+    tokens: int = 0  # of the prompt
 
 
 def choose(
@@ -29,12 +33,15 @@ def choose(
     untried = [pod for pod in able if pod.uid not in facts.tried]
     if not untried:
         return Reject("tried")
+    best = min(_doubt(facts, pod, suspects) for pod in untried)
+    equals = [pod for pod in untried if _doubt(facts, pod, suspects) == best]
+    if facts.alike:
+        return Choice(affinity.choose(facts.alike, facts.tokens, equals, in_flight))
 
-    def order(pod: Endpoint) -> tuple[bool, bool, int, int, str]:
-        tie = tie_break(pod.uid, facts.request_id)
-        return pod.uid in suspects, pod.uid in facts.avoided, in_flight.get(pod.uid, 0), tie, pod.uid
+    def order(pod: Endpoint) -> tuple[int, int, str]:
+        return in_flight.get(pod.uid, 0), tie_break(pod.uid, facts.request_id), pod.uid
 
-    return Choice(min(untried, key=order))
+    return Choice(min(equals, key=order))
 
 
 def choose_again(
@@ -43,3 +50,7 @@ def choose_again(
     """As :func:`choose`, for a stream that must go on: where only pods are left that failed it, one of them."""
     choice = choose(facts, pods, in_flight, suspects)
     return choose(replace(facts, tried=()), pods, in_flight, suspects) if isinstance(choice, Reject) else choice
+
+
+def _doubt(facts: PrefillFacts, pod: Endpoint, suspects: Collection[str]) -> tuple[bool, bool]:
+    return pod.uid in suspects, pod.uid in facts.avoided

@@ -114,6 +114,9 @@ def test_every_known_task_is_in_the_metrics_as_0_and_an_unknown_one_vanishes() -
         'prefill_endpoints{task="b"} 0.0',
         'time_to_first_token_seconds_count{task="a"} 0.0',
         'decode_kv_reserved_tokens{decoder="n/d"} 0.0',
+        'decode_kv_others_tokens{decoder="n/d"} 0.0',
+        'gpu_seconds_total{leg="decode",task="a"} 0.0',
+        "shunned_endpoints 0.0",
         "synced 1.0",
     ):
         assert f"sunfleet_router_{series}" in text

@@ -73,6 +73,7 @@ def engine_info(settings: WorkerSettings, vllm_config: VllmConfig, engine_versio
         max_model_len=vllm_config.model_config.max_model_len,
         kv_fingerprint=settings.kv_fingerprint,
         engine_version=engine_version,
+        accelerators=settings.tensor_parallel_size,
     )
 
 

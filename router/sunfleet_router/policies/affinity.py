@@ -1,0 +1,42 @@
+"""Requests that begin alike go to the same prefill pod, whose prefix cache then has their common part already. Pure.
+
+Rendezvous hashing: each pod has a rank for each beginning, and a pod that comes or goes moves only its own. With
+bounded load (Mirrokni et al., 2018): a pod that has more than its share of the prompt tokens in flight passes a
+request on to the next in rank, so that one popular beginning cannot hold up a pod while others idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from sunfleet_router.policies import tie_break
+from sunfleet_router.snapshot import Endpoint
+
+_BEGINNING: Final = 4096  # bytes of a beginning that count
+_IDS: Final = 1024  # token ids
+FACTOR: Final = 1.25  # times the average of tokens in flight
+SLACK: Final = 8192  # tokens in flight that are never too many: about one prefill batch
+
+
+def beginning(body: Mapping[str, Any]) -> str:
+    """What makes requests alike: a chat up to its first user's message, which later turns repeat; a prompt's head."""
+    messages = body.get("messages")
+    if isinstance(messages, list):
+        first = next((at for at, one in enumerate(messages) if one.get("role") == "user"), 0)
+        return orjson.dumps(messages[: first + 1])[:_BEGINNING].decode(errors="replace")
+    prompt = body.get("prompt")
+    return prompt[:_BEGINNING] if isinstance(prompt, str) else repr(prompt[:_IDS]) if isinstance(prompt, list) else ""
+
+
+def choose(alike: str, tokens: int, pods: Sequence[Endpoint], in_flight: Mapping[str, int]) -> Endpoint:
+    """The pod of highest rank that has not got more than its share, this prompt included."""
+    ranked = sorted(pods, key=lambda pod: (tie_break(pod.uid, alike), pod.uid))
+    total = sum(in_flight.get(pod.uid, 0) for pod in pods) + tokens
+    most = max(SLACK, FACTOR * total / len(pods))
+    for pod in ranked:
+        if in_flight.get(pod.uid, 0) + tokens <= most:
+            return pod
+    return min(ranked, key=lambda pod: in_flight.get(pod.uid, 0))

@@ -1,0 +1,178 @@
+"""Traces, logs and accounts: one span for each phase, ids and no words of clients, and whose GPU time it was."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import generate_latest
+
+from sunfleet_router import logs, trace
+from sunfleet_router.server import _tracer
+from sunfleet_router.settings import RouterSettings
+from sunfleet_router.static import ConfigError
+from sunfleet_router.tracing import Tracing
+from sunfleet_router_harness import Engines, Router, RouterFactory
+
+PATH = "/v1/completions"
+TEXT: dict[str, Any] = {"model": "acme/maths", "prompt": "secret words here", "max_tokens": 4}
+CLIENTS = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.fixture
+def exporter() -> InMemorySpanExporter:
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+async def traced(start_router: RouterFactory, exporter: InMemorySpanExporter) -> Router:
+    router = await start_router()
+    router.parts.flow._tracer = Tracing(SimpleSpanProcessor(exporter))
+    return router
+
+
+def spans(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
+    return {one.name: one for one in exporter.get_finished_spans()}
+
+
+def trace_of(one: ReadableSpan) -> str:
+    assert one.context is not None
+    return f"{one.context.trace_id:032x}"
+
+
+def legs_parents(requests: Sequence[dict[str, Any]]) -> list[str]:
+    return [one["headers"]["traceparent"].split("-")[2] for one in requests]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_is_one_trace_with_a_span_for_each_phase_which_the_engines_join(
+    traced: Router, engines: Engines, exporter: InMemorySpanExporter, stream: bool
+) -> None:
+    async with traced.http.post(
+        traced.url + PATH, json={**TEXT, "stream": stream}, headers={"traceparent": CLIENTS}
+    ) as answer:
+        assert answer.status == 200
+        await answer.read()
+    await traced.settled()
+    found = spans(exporter)
+    phases = {"route", "queue", "prefill", "decode"} | ({"first_token"} if stream else set())
+    assert found.keys() == phases | {"completion"}
+    assert {trace_of(one) for one in found.values()} == {CLIENTS.split("-")[1]}
+    root = found["completion"]
+    assert root.parent is not None
+    assert root.context is not None
+    assert f"{root.parent.span_id:016x}" == CLIENTS.split("-")[2]
+    assert {one.parent.span_id for name, one in found.items() if name != "completion" and one.parent} == {
+        root.context.span_id
+    }
+    attributes = dict(root.attributes or {})
+    assert attributes["gen_ai.request.model"] == "acme/maths"
+    assert (attributes["gen_ai.usage.input_tokens"], attributes["gen_ai.usage.output_tokens"]) == (3, 4)
+    for requests, name in ((engines.prefill_requests(), "prefill"), (engines.decode_requests(), "decode")):
+        context = found[name].context
+        assert context is not None
+        assert legs_parents(requests) == [f"{context.span_id:016x}"]
+
+
+async def test_a_failure_is_named_by_its_code_and_quotes_nobody(
+    traced: Router, engines: Engines, exporter: InMemorySpanExporter
+) -> None:
+    engines.configure_prefills(fail_status=400, fail_message="secret words here are not allowed")
+    assert (await traced.post(PATH, TEXT))[0] == 400
+    found = spans(exporter)
+    assert dict(found["prefill"].attributes or {})["error.type"]
+    assert not found["prefill"].status.is_ok
+    text = "".join(one.to_json() for one in exporter.get_finished_spans())
+    assert "secret" not in text
+
+
+async def test_without_traces_a_clients_own_goes_on_as_it_came(router: Router, engines: Engines) -> None:
+    assert router.parts.tracer is trace.OFF
+    assert (await router.post(PATH, TEXT, traceparent=CLIENTS))[0] == 200
+    both = engines.prefill_requests() + engines.decode_requests()
+    assert [one["headers"]["traceparent"] for one in both] == [CLIENTS, CLIENTS]
+
+
+def test_traces_without_their_packages_are_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.delitem(sys.modules, "sunfleet_router.tracing")
+    with pytest.raises(ConfigError, match=r"sunfleet\[router,tracing\]"):
+        _tracer(RouterSettings(tracing=True))
+
+
+# Logs
+
+
+def record(message: str, *arguments: object, error: BaseException | None = None) -> logging.LogRecord:
+    info = (type(error), error, None) if error else None
+    return logging.LogRecord("sunfleet_router.x", logging.WARNING, "f", 1, message, arguments, info)
+
+
+def test_a_log_line_is_one_json_object_with_its_requests_id() -> None:
+    token = logs.REQUEST.set("r-1")
+    try:
+        line = json.loads(logs.JsonLines().format(record("two\nlines and %s", '"quotes"', error=ValueError("x"))))
+    finally:
+        logs.REQUEST.reset(token)
+    assert line["time"].endswith("Z")
+    assert (line["level"], line["logger"], line["request_id"]) == ("WARNING", "sunfleet_router.x", "r-1")
+    assert line["message"] == 'two\nlines and "quotes"'
+    assert "ValueError: x" in line["exception"]
+    assert "request_id" not in json.loads(logs.JsonLines().format(record("none")))
+
+
+async def test_what_is_logged_of_a_request_has_its_id_and_no_word_of_its_prompt(
+    start_router: RouterFactory, engines: Engines, caplog: pytest.LogCaptureFixture
+) -> None:
+    router = await start_router(settings={"attempts": 1})
+    engines.configure_prefills(fail_status=503, fail_message="cannot do: secret words here")
+    ids: set[str] = set()
+
+    class Ids(logging.Filter):
+        def filter(self, _: logging.LogRecord) -> bool:
+            ids.add(logs.REQUEST.get())
+            return True
+
+    logger = logging.getLogger("sunfleet_router.generation")
+    added = Ids()
+    logger.addFilter(added)
+    try:
+        with caplog.at_level("DEBUG"):
+            await router.post(PATH, TEXT, **{"x-request-id": "mine-1"})
+    finally:
+        logger.removeFilter(added)
+    assert ids == {"mine-1"}
+    assert "secret" not in caplog.text
+
+
+# Accounts
+
+
+async def test_gpu_time_is_divided_among_tasks_by_what_they_held(router: Router, engines: Engines) -> None:
+    engines.configure_prefills(prefill_seconds=0.1)
+    engines.configure_decoders(tokens_per_second=40)
+    await asyncio.gather(
+        router.post(PATH, {**TEXT, "max_tokens": 4}),
+        router.stream(PATH, {**TEXT, "model": "code", "max_tokens": 4}),
+    )
+    await router.settled()
+    seconds = {
+        (task, leg): router.parts.metrics.gpu_seconds.labels(task, leg)._value.get()
+        for task in ("acme/maths", "code")
+        for leg in ("prefill", "decode")
+    }
+    assert seconds["acme/maths", "prefill"] >= 0.1
+    assert all(value > 0 for value in seconds.values())
+    reserved = 7 / 16_384  # of a decode pod's KV, for a tenth of a second at least
+    assert 0.05 * reserved < seconds["acme/maths", "decode"] < 60 * reserved
+    assert (
+        'gpu_seconds_total{leg="decode",task="asleep"} 0.0' in generate_latest(router.parts.metrics.registry).decode()
+    )
