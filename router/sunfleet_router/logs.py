@@ -37,4 +37,4 @@ def set_up(level: str, shape: Literal["json", "text"]) -> None:
     """Log to standard error from here on."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if shape == "json" else logging.Formatter(_TEXT))
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -104,7 +104,7 @@ async def test_those_who_wait_are_served_by_priority_which_no_engine_sees(
         requests.append(asyncio.ensure_future(router.post(PATH, body, **{"x-request-id": name})))
         await until(lambda: router.parts.admission.waiting.requests["acme/maths"] == len(requests))
     only = router.parts.fleet.snapshot.pool("local/base")[0]
-    router.parts.admission.reserved[only.uid] -= 10  # room for one
+    router.parts.admission.reserved[only.uid] -= 16  # a block: room for one
     router.parts.admission._serve("local/base")
     assert [status for status, _ in await asyncio.gather(*requests)] == [200] * 3
     came = engines.decode_requests()

@@ -125,7 +125,8 @@ def test_the_process_leaves_with_0_after_sigterm_and_serves_both_ports(engines: 
     for _ in range(2):
         with socket.create_server((HOST, 0)) as free:
             ports.append(free.getsockname()[1])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    rooms = os.pathsep.join(filter(None, sys.path))
+    environment = {**os.environ, "PYTHONPATH": rooms, "SUNFLEET_ROUTER_AUTHENTICATION": "disabled"}
     arguments = ["--config", str(config), "--host", HOST, "--port", str(ports[0]), "--metrics-port", str(ports[1])]
     process = subprocess.Popen([sys.executable, "-m", "sunfleet_router", *arguments], env=environment)
     try:
