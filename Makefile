@@ -126,7 +126,7 @@ demo-run: venv ## The demo itself, on an installed fleet
 	PYTHONPATH=e2e/demo:e2e/cluster:e2e:crds $(PY) -m sunfleet_demo
 
 ##@ Other
-.PHONY: format generate bench-handover bench-operator bench-times help
+.PHONY: format generate bench-handover bench-operator bench-times bench-tuner help
 format: venv ## Rewrite to the project's format
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
@@ -142,6 +142,10 @@ bench-operator: ## The operator with 50, 200 and 500 SunModels: times, requests,
 
 bench-progress-delay: ## NIXL's polling delay: what an idle engine burns against what a hand-over waits
 	PYTHONPATH=bench:crds:e2e:e2e/cluster $(PY) -m handover.progress_delay
+
+bench-tuner: ## Prefill-only tuning against full fine-tuning: accuracy, step time, memory (hours; QUICK=1: five minutes)
+	PYTHONPATH=bench:crds:worker_images/tuner $(SUNFLEET_STATE)/engine/bin/python -W ignore -m tuner \
+	  --base $(SUNFLEET_STATE)/models/base --folder $(SUNFLEET_STATE)/bench/tuner $(if $(QUICK),--quick)
 
 bench-times: ## Keep the times of the last demo and test runs in bench/results/
 	$(PYTHON) bench/times.py

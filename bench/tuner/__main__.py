@@ -1,0 +1,75 @@
+"""Prefill-only tuning against full fine-tuning, on small real tasks with real generation.
+
+``make bench-tuner``: about two hours on two idle cores; ``make bench-tuner QUICK=1``: five minutes, which show that it
+runs and what a step costs, not how good the modules are. Stopped at any point, it goes on with the next cell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tuner.cells import FULL, QUICK, Cell, Plan, cells, to_json
+from tuner.report import report
+
+
+def main() -> int:
+    """Do what is missing, print table and bars; 1 when a cell failed."""
+    parser = argparse.ArgumentParser(prog="python -m tuner", description=__doc__)
+    parser.add_argument("--base", type=Path, required=True, help="folder of the base model")
+    parser.add_argument("--folder", type=Path, required=True, help="folder for modules and results")
+    parser.add_argument("--quick", action="store_true", help="the five-minute part")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only cells whose name holds this")
+    given = parser.parse_args()
+    plan, folder = (QUICK, given.folder / "quick") if given.quick else (FULL, given.folder / "full")
+    folder.mkdir(parents=True, exist_ok=True)
+    for cell in missing(plan, folder, given.only):
+        if not _do(cell, folder, given.base):
+            return 1
+    text = f"{datetime.now(UTC):%Y-%m-%d}\n\n{report(plan, read(plan, folder))}\n"
+    (folder / "report.md").write_text(text)
+    print(text)
+    return 0
+
+
+def missing(plan: Plan, folder: Path, only: str = "") -> Iterator[Cell]:
+    """Cells without a result, told as they come."""
+    wanted = [cell for cell in cells(plan) if only in cell.name]
+    for number, cell in enumerate(wanted, start=1):
+        if not _file(folder, cell).is_file():
+            sys.stderr.write(f"[{number}/{len(wanted)}] {cell.name}\n")
+            yield cell
+
+
+def read(plan: Plan, folder: Path) -> dict[str, Any]:
+    """The results there are, by the cells' names."""
+    files = {cell.name: _file(folder, cell) for cell in cells(plan)}
+    return {name: json.loads(file.read_text()) for name, file in files.items() if file.is_file()}
+
+
+def _do(cell: Cell, folder: Path, base: Path) -> bool:
+    began = time.monotonic()
+    command = [sys.executable, "-W", "ignore", "-m", "tuner.work", "--folder", str(folder), "--base", str(base)]
+    done = subprocess.run(command, input=json.dumps(to_json(cell)), stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        sys.stderr.write(f"{cell.name} failed with exit code {done.returncode}; run the same command to go on\n")
+        return False
+    draft = folder / f".{cell.name}.new"
+    draft.write_text(json.dumps(json.loads(done.stdout.splitlines()[-1]) | {"seconds": time.monotonic() - began}))
+    draft.rename(_file(folder, cell))
+    return True
+
+
+def _file(folder: Path, cell: Cell) -> Path:
+    return folder / f"{cell.name}.json"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
