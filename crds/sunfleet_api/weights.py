@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from sunfleet_api.base import ApiModel
+from sunfleet_api.download import Download
 from sunfleet_api.markers import Cel
 from sunfleet_api.refs import NameRef
 
@@ -16,7 +17,23 @@ SCHEMES: Final = ("hf", "pvc", "s3", "gs", "oci", "file")
 
 _HF_FORM: Final = r"^hf://[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(@[A-Za-z0-9][A-Za-z0-9._/-]*)?$"
 _PVC_FORM: Final = r"^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[^/@]+)*/?$"
+_DIGEST: Final = "(@sha256:[0-9a-f]{64})?"
+_BUCKET_FORM: Final = rf"^(s3|gs)://[a-z0-9][a-z0-9._-]{{1,220}}[a-z0-9](/[^/@?#]+)*/?{_DIGEST}$"
+_OCI_FORM: Final = (
+    r"^oci://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+"
+    rf"(:[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?{_DIGEST}$"
+)
+_FILE_FORM: Final = r"^file://(/[^/@]+)+/?$"
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+# Scheme -> its form, and what to write instead of what does not match.
+_FORMS: Final = {
+    "hf": (_HF_FORM, "write hf://ORGANISATION/NAME or hf://ORGANISATION/NAME@REVISION"),
+    "pvc": (_PVC_FORM, "write pvc://CLAIM or pvc://CLAIM/PATH"),
+    "s3": (_BUCKET_FORM, "write s3://BUCKET/PREFIX or s3://BUCKET/PREFIX@sha256:DIGEST"),
+    "gs": (_BUCKET_FORM, "write gs://BUCKET/PREFIX or gs://BUCKET/PREFIX@sha256:DIGEST"),
+    "oci": (_OCI_FORM, "write oci://REGISTRY/REPOSITORY:TAG or oci://REGISTRY/REPOSITORY@sha256:DIGEST"),
+    "file": (_FILE_FORM, "write file:///PATH, where spec.template mounts a volume"),
+}
 
 Uri = Annotated[
     str,
@@ -25,32 +42,32 @@ Uri = Annotated[
         "self.matches('^(hf|pvc|s3|gs|oci|file)://[^/ ]|^file:///')",
         "a URI starts with hf://, pvc://, s3://, gs://, oci:// or file://",
     ),
-    Cel(
-        f"!self.startsWith('hf://') || self.matches('{_HF_FORM}')",
-        "write hf://ORGANISATION/NAME or hf://ORGANISATION/NAME@REVISION",
+    *(
+        Cel(f"!self.startsWith('{scheme}://') || self.matches('{form}')", text)
+        for scheme, (form, text) in _FORMS.items()
     ),
-    Cel(f"!self.startsWith('pvc://') || self.matches('{_PVC_FORM}')", "write pvc://CLAIM or pvc://CLAIM/PATH"),
     Cel("!self.matches('(^|/)[.][.]?(/|@|$)')", "a path must not hold . or .. segments"),
 ]
 
 
 class WeightsSource(ApiModel):
-    """A checkpoint and the Secret that opens it."""
+    """A checkpoint, the Secret that opens it, and how pods get it."""
 
     uri: Uri
-    """hf://ORG/NAME@REVISION, pvc://CLAIM/PATH, s3://, gs://, oci:// or file://"""
+    """hf://ORG/NAME@REVISION, s3:// or gs://BUCKET/PREFIX, oci://REGISTRY/REPOSITORY:TAG, pvc://CLAIM/PATH, file:///PATH"""
     credentials_secret_ref: NameRef | None = None
-    """Secret in the same namespace; key HF_TOKEN for hf://."""
+    """Secret in the same namespace, for the download alone; docs/weights.md names its keys for each scheme."""
+    download: Download | None = None
 
 
 @dataclass(frozen=True)
 class WeightsUri:
-    """A URI taken apart. ``location`` is ORG/NAME for hf, the claim for pvc, else everything after the scheme."""
+    """A URI taken apart."""
 
     scheme: str
-    location: str
-    path: str = ""  # pvc: path in the claim, without slashes around it
-    revision: str = ""  # after "@"; empty when none was given
+    location: str  # ORG/NAME, the claim, the bucket, REGISTRY/REPOSITORY, or the path of a file:// with its slash
+    path: str = ""  # pvc, s3, gs: path in it, without slashes around it
+    revision: str = ""  # hf: branch, tag or commit; s3, gs, oci: sha256:HEX; oci: else the tag; empty when not given
 
     @property
     def pinned(self) -> bool:
@@ -65,15 +82,18 @@ def parse_uri(uri: str) -> WeightsUri:
         raise ValueError(f"weights URI {uri!r}: expected one of {', '.join(f'{name}://' for name in SCHEMES)}")
     if any(segment in {".", ".."} for segment in re.split("[/@]", rest)):
         raise ValueError(f"weights URI {uri!r}: a path must not hold . or .. segments")
-    if scheme == "hf":
-        if not re.fullmatch(_HF_FORM, uri):
-            raise ValueError(f"weights URI {uri!r}: expected hf://ORGANISATION/NAME or hf://ORGANISATION/NAME@REVISION")
-        location, _, revision = rest.partition("@")
-        return WeightsUri(scheme, location, revision=revision)
-    if scheme == "pvc":
-        if not re.fullmatch(_PVC_FORM, uri):
-            raise ValueError(f"weights URI {uri!r}: expected pvc://CLAIM or pvc://CLAIM/PATH")
-        claim, _, path = rest.partition("/")
-        return WeightsUri(scheme, claim, path=path.strip("/"))
+    form, text = _FORMS[scheme]
+    if not re.fullmatch(form, uri):
+        raise ValueError(f"weights URI {uri!r}: {text}")
     location, _, revision = rest.partition("@")
-    return WeightsUri(scheme, location, revision=revision)
+    if scheme == "file":
+        return WeightsUri(scheme, location.rstrip("/"))
+    if scheme == "oci":
+        repository, _, tag = location.rpartition(":")
+        if "/" in tag or not repository:  # the colon, if any, is a port's
+            repository, tag = location, ""
+        return WeightsUri(scheme, repository, revision=revision or tag)
+    if scheme == "hf":
+        return WeightsUri(scheme, location, revision=revision)
+    root, _, path = location.partition("/")
+    return WeightsUri(scheme, root, path=path.strip("/"), revision=revision)

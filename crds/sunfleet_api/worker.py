@@ -63,5 +63,6 @@ class ResolverReport(BaseModel):
     tokenizer_hash: str = ""
     tuned_against: str = ""  # decoder digest from sunfleet.json, empty when unknown
     size_bytes: int = 0
+    folder: str = ""  # oci: where the files lie in the image, empty for its top
     error_reason: str = ""  # CamelCase, becomes the condition's reason
     error_message: str = ""

@@ -5,6 +5,7 @@ import pytest
 from sunfleet_api.weights import WeightsUri, parse_uri
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+DIGEST = f"sha256:{'ab' * 32}"
 
 
 @pytest.mark.parametrize(
@@ -15,9 +16,12 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
         ("hf://org/name@refs/pr/1", WeightsUri("hf", "org/name", revision="refs/pr/1")),
         ("pvc://claim", WeightsUri("pvc", "claim")),
         ("pvc://claim/a/b.c/", WeightsUri("pvc", "claim", path="a/b.c")),
-        ("s3://bucket/key@sha256:ab", WeightsUri("s3", "bucket/key", revision="sha256:ab")),
+        (f"s3://bucket/a/key@{DIGEST}", WeightsUri("s3", "bucket", path="a/key", revision=DIGEST)),
+        ("gs://bucket/", WeightsUri("gs", "bucket")),
         ("file:///models/x", WeightsUri("file", "/models/x")),
-        ("oci://registry:5000/a/b:1", WeightsUri("oci", "registry:5000/a/b:1")),
+        ("oci://registry:5000/a/b:1", WeightsUri("oci", "registry:5000/a/b", revision="1")),
+        ("oci://registry:5000/a/b", WeightsUri("oci", "registry:5000/a/b")),
+        (f"oci://registry/b:1@{DIGEST}", WeightsUri("oci", "registry/b", revision=DIGEST)),
     ],
 )
 def test_a_uri_is_taken_apart(uri: str, expected: WeightsUri) -> None:
@@ -31,7 +35,9 @@ def test_a_uri_is_taken_apart(uri: str, expected: WeightsUri) -> None:
         ("hf://org/name@main", False),
         ("hf://org/name", False),
         (f"hf://org/name@{COMMIT[:12]}", False),
-        ("s3://bucket/key@sha256:ab", True),
+        (f"s3://bucket/key@{DIGEST}", True),
+        (f"oci://registry/a@{DIGEST}", True),
+        ("oci://registry/a:1", False),
         ("pvc://claim/x", False),
     ],
 )
@@ -45,11 +51,17 @@ def test_only_a_commit_or_a_digest_pins(uri: str, pinned: bool) -> None:
         ("org/name", "expected one of hf://, pvc://"),
         ("http://x/y", "expected one of"),
         ("hf://", "expected one of"),
-        ("hf://name", "expected hf://ORGANISATION/NAME"),
-        ("hf://org/name@", "expected hf://ORGANISATION/NAME"),
-        ("pvc://Claim", "expected pvc://CLAIM"),
-        ("pvc://claim/a//b", "expected pvc://CLAIM"),
+        ("hf://name", "write hf://ORGANISATION/NAME"),
+        ("hf://org/name@", "write hf://ORGANISATION/NAME"),
+        ("pvc://Claim", "write pvc://CLAIM"),
+        ("pvc://claim/a//b", "write pvc://CLAIM"),
         ("pvc://claim/../other", r"\. or \.\. segments"),
+        ("s3://bucket/key@1", "@sha256:DIGEST"),
+        ("s3://bucket/a//b", "s3://BUCKET/PREFIX"),
+        ("gs://B/key", "gs://BUCKET/PREFIX"),
+        ("oci://registry", "oci://REGISTRY/REPOSITORY"),
+        ("oci://registry/Upper", "oci://REGISTRY/REPOSITORY"),
+        ("file://host/path", "file:///PATH"),
         ("hf://org/name@../x", r"\. or \.\. segments"),
         ("file:///a/./b", r"\. or \.\. segments"),
     ],

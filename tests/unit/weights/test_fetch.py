@@ -17,7 +17,7 @@ import pytest
 from sunfleet_api.worker import ResolverReport
 from sunfleet_fakes.checkpoints import adapter_files, model_files, tensors, write
 from sunfleet_fakes.hub.server import FakeHub
-from sunfleet_weights.fetch import MARKER
+from sunfleet_weights.hold import MARKER
 
 Run = Callable[..., tuple[int, ResolverReport]]
 BIG = 24 << 20  # the client counts pieces of 10 MiB

@@ -123,12 +123,12 @@ def test_missing_repositories_and_revisions_are_told_apart(hub: FakeHub, run: Ru
 
 def test_a_hub_that_is_down_or_none_is_unreachable(run: Run, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.state.status = 503
-    assert run("resolve", "hf://acme/base")[1].error_reason == "HubError"
+    assert run("resolve", "hf://acme/base")[1].error_reason == "SourceError"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
         code, report = run("resolve", "hf://acme/base")
-    assert (code, report.error_reason) == (1, "HubUnreachable")
+    assert (code, report.error_reason) == (1, "SourceUnreachable")
     assert "HF_ENDPOINT" in report.error_message
 
 
@@ -171,9 +171,8 @@ def test_broken_files_are_named(run: Run, tmp_path: Path, files: dict[str, bytes
 @pytest.mark.parametrize(
     ("uri", "reason"),
     [
-        ("s3://bucket/key", "UnsupportedScheme"),
-        ("gs://bucket/key", "UnsupportedScheme"),
-        ("oci://registry/image", "UnsupportedScheme"),
+        ("s3://bucket/key@1", "InvalidUri"),
+        ("oci://registry", "InvalidUri"),
         ("ftp://x/y", "InvalidUri"),
         ("hf://only-a-name", "InvalidUri"),
         ("pvc://claim/../etc", "InvalidUri"),

@@ -1,4 +1,4 @@
-"""Command line: ``python -m sunfleet_weights resolve|fetch URI --to PATH``.
+"""Command line: ``python -m sunfleet_weights resolve URI [--to PATH]`` and ``fetch URI --to PATH | --cache PATH``.
 
 Exit code 0: done. 1: it failed, and the report says why. 2: wrong usage. The report goes to standard output and, in a
 pod, into the termination message.
@@ -13,25 +13,31 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from tempfile import TemporaryDirectory
+from typing import Final, TypeAlias
 
-from sunfleet_api.weights import WeightsUri, parse_uri
+from sunfleet_api.download import bytes_of
 from sunfleet_api.worker import ResolverReport
-from sunfleet_weights.errors import InvalidUri, UnsupportedScheme, WeightsError
+from sunfleet_weights.cache import Cache
+from sunfleet_weights.errors import UnsupportedScheme, WeightsError
 from sunfleet_weights.fetch import fetch
-from sunfleet_weights.hub import HubRepository
 from sunfleet_weights.inspect import encode, inspect, kind_at
-from sunfleet_weights.local import LocalFolder
 from sunfleet_weights.settings import WeightsSettings
 from sunfleet_weights.source import Source
+from sunfleet_weights.sources import opened
+from sunfleet_weights.trust import trust
 
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 TERMINATION_LOG: Final = Path("/dev/termination-log")
 _log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command == "fetch" and options.cache and not (options.digest and options.size and options.cache_limit):
+        parser.error("--cache wants --digest, --size and --cache-limit")
     _leave_on_sigterm()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # one line per request otherwise
@@ -50,38 +56,25 @@ def _leave_on_sigterm() -> None:
 
 
 def _run(options: argparse.Namespace, settings: WeightsSettings) -> ResolverReport:
-    kind = options.kind or kind_at(options.to)
-    source = _source(options.uri, options, settings)
-    if options.command == "resolve":
-        return inspect(source, kind)
-    if isinstance(source, LocalFolder) and options.uri.startswith("pvc://"):
+    with TemporaryDirectory() as scratch:
+        if settings.sunfleet_weights_ca_file is not None:
+            trust(settings.sunfleet_weights_ca_file, settings.ssl_cert_file, Path(scratch))
+        with opened(options.uri, options.to if options.command == "resolve" else "", settings) as source:
+            if options.command == "resolve":
+                return inspect(source, options.kind or kind_at(options.to))
+            return _fetch(options, source, settings.sunfleet_weights_workers)
+
+
+def _fetch(options: argparse.Namespace, source: Source, workers: int) -> ResolverReport:
+    if options.uri.startswith("pvc://"):
         raise UnsupportedScheme(f"{options.uri}: a claim is mounted, never copied")
-    fetch(source, Path(options.to), kind, settings.sunfleet_weights_workers)
-    return ResolverReport(resolved_uri=source.uri)
-
-
-def _source(text: str, options: argparse.Namespace, settings: WeightsSettings) -> Source:
-    uri = _parsed(text)
-    workers = settings.sunfleet_weights_workers
-    match uri.scheme:
-        case "hf":
-            return HubRepository(
-                uri.location, uri.revision, endpoint=settings.hf_endpoint.rstrip("/"),
-                token=settings.hf_token.get_secret_value(), workers=workers,
-            )  # fmt: skip
-        case "pvc":
-            return LocalFolder(text, Path(options.to), workers)
-        case "file":
-            return LocalFolder(text, Path(uri.location), workers)
-        case scheme:
-            raise UnsupportedScheme(f"{text}: {scheme}:// is not supported yet; use hf:// or pvc://")
-
-
-def _parsed(text: str) -> WeightsUri:
-    try:
-        return parse_uri(text)
-    except ValueError as error:
-        raise InvalidUri(str(error)) from error
+    kind = options.kind or kind_at(options.to)
+    if not options.cache:
+        fetch(source, Path(options.to), kind, workers, options.digest)
+        return ResolverReport(resolved_uri=options.uri if options.digest else source.uri)
+    cache = Cache(Path(options.cache), bytes_of(options.cache_limit))
+    cache.fill(options.digest, options.size, lambda folder: fetch(source, folder, kind, workers, options.digest))
+    return ResolverReport(resolved_uri=options.uri)
 
 
 def _report(report: ResolverReport, path: Path | None) -> None:
@@ -99,15 +92,21 @@ def _report(report: ResolverReport, path: Path | None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m sunfleet_weights", description="Resolve or fetch model weights by URI.")
     commands = parser.add_subparsers(dest="command", required=True)
-    for command, text, folder in (
-        ("resolve", "say what a URI is: commit, digest, and what KV depends on", "where a pvc:// claim is mounted"),
-        ("fetch", "bring the files into a folder, whole and checked", "the folder"),
-    ):
-        sub = commands.add_parser(command, help=text)
-        sub.add_argument("uri", metavar="URI", help="hf://ORG/NAME[@REVISION], pvc://CLAIM[/PATH] or file:///PATH")
-        sub.add_argument("--to", "--mounted", metavar="PATH", default="", required=command == "fetch", help=folder)
-        sub.add_argument("--kind", choices=("model", "adapter"), help="default: by PATH, else what is found")
-        sub.add_argument(
-            "--report", metavar="PATH", type=Path, help="file for the report instead of the termination message"
-        )
+    resolve = _command(commands, "resolve", "say what a URI is: its revision, its digest, and what KV depends on")
+    resolve.add_argument("--to", "--mounted", metavar="PATH", default="", help="where a claim or a volume is mounted")
+    fetcher = _command(commands, "fetch", "bring the files into a folder or a shared cache, whole and checked")
+    where = fetcher.add_mutually_exclusive_group(required=True)
+    where.add_argument("--to", metavar="PATH", default="", help="the folder")
+    where.add_argument("--cache", metavar="PATH", default="", help="the cache; wants --digest, --size, --cache-limit")
+    fetcher.add_argument("--digest", metavar="sha256:HEX", default="", help="what resolve said: the files must have it")
+    fetcher.add_argument("--size", metavar="BYTES", type=int, default=0, help="what resolve said")
+    fetcher.add_argument("--cache-limit", metavar="SIZE", default="", help="such as 500Gi: more is never kept")
     return parser
+
+
+def _command(commands: _Commands, name: str, text: str) -> argparse.ArgumentParser:
+    sub = commands.add_parser(name, help=text)
+    sub.add_argument("uri", metavar="URI", help="hf://, s3://, gs://, oci://, pvc:// or file://; see docs/weights.md")
+    sub.add_argument("--kind", choices=("model", "adapter"), help="default: by PATH, else what is found")
+    sub.add_argument("--report", metavar="PATH", type=Path, help="file for the report, not the termination message")
+    return sub

@@ -4,16 +4,19 @@
 
     WeightsError
     ├── InvalidUri              the URI is malformed
-    ├── UnsupportedScheme       no code for this scheme (yet)
-    ├── WeightsNotFound         repository, path or claim folder does not exist (or is private)
-    ├── RevisionNotFound        the repository has no such branch, tag or commit
-    ├── AuthenticationFailed    token missing, wrong, or without access
-    ├── HubUnreachable          no connection, time-out, or an answer that is no hub's
-    ├── HubError                the hub answered with an error of its own
+    ├── UnsupportedScheme       this scheme cannot be used here
+    ├── WeightsNotFound         repository, bucket, path or claim folder does not exist (or is private)
+    ├── RevisionNotFound        the repository has no such branch, tag, commit or digest
+    ├── SourceChanged           objects of a bucket are no longer those that were resolved
+    ├── AuthenticationFailed    credentials missing, wrong, or without access
+    ├── SourceUnreachable       no connection, time-out, or an answer that does not speak the protocol
+    ├── SourceError             hub, store or registry answered with an error of its own
     ├── NotACheckpoint          a folder, but without what a model or adapter needs
     ├── InvalidCheckpoint       files are there and contradict themselves or cannot be read
     ├── ChecksumMismatch        what arrived is not what was promised
-    ├── NotEnoughSpace          the target cannot hold the files
+    ├── InvalidCredentials      the Secret's content cannot be read
+    ├── InvalidBundle           the certificates to trust cannot be read
+    ├── NotEnoughSpace          the target or the cache cannot hold the files
     ├── TargetInUse             the target holds files that no fetch wrote
     └── ReportTooLarge          more facts than a termination message holds
 """
@@ -42,13 +45,16 @@ class WeightsNotFound(WeightsError): ...  # noqa: N818
 class RevisionNotFound(WeightsError): ...  # noqa: N818
 
 
+class SourceChanged(WeightsError): ...  # noqa: N818
+
+
 class AuthenticationFailed(WeightsError): ...  # noqa: N818
 
 
-class HubUnreachable(WeightsError): ...  # noqa: N818
+class SourceUnreachable(WeightsError): ...  # noqa: N818
 
 
-class HubError(WeightsError): ...
+class SourceError(WeightsError): ...
 
 
 class NotACheckpoint(WeightsError): ...  # noqa: N818
@@ -58,6 +64,12 @@ class InvalidCheckpoint(WeightsError): ...  # noqa: N818
 
 
 class ChecksumMismatch(WeightsError): ...  # noqa: N818
+
+
+class InvalidCredentials(WeightsError): ...  # noqa: N818
+
+
+class InvalidBundle(WeightsError): ...  # noqa: N818
 
 
 class NotEnoughSpace(WeightsError): ...  # noqa: N818

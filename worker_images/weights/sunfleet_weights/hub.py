@@ -27,10 +27,10 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from sunfleet_weights.errors import (
     AuthenticationFailed,
-    HubError,
-    HubUnreachable,
     NotEnoughSpace,
     RevisionNotFound,
+    SourceError,
+    SourceUnreachable,
     WeightsError,
     WeightsNotFound,
 )
@@ -86,6 +86,14 @@ class HubRepository:
         with ThreadPoolExecutor(self._workers) as threads:
             return dict(threads.map(one, files))
 
+    @property
+    def folder(self) -> str:
+        """The top."""
+        return ""
+
+    def prepare(self, folder: Path) -> None:
+        """Nothing is packed."""
+
     def save(self, file: SourceFile, folder: Path) -> None:
         """Download a file; a broken connection is taken up where it broke, a file that is whole is not loaded again."""
         self._download(file.path, folder)
@@ -97,7 +105,7 @@ class HubRepository:
                 self._repository, revision=self._revision, files_metadata=True, timeout=_INFO_TIMEOUT_SECONDS
             )
         if not info.sha:
-            raise HubUnreachable(
+            raise SourceUnreachable(
                 f"{self._endpoint} named no commit for {self._repository}: is HF_ENDPOINT a hub's address?"
             )
         _log.info("%s@%s is commit %s", self._repository, self._revision, info.sha)
@@ -130,16 +138,16 @@ class HubRepository:
         except HfHubHTTPError as error:
             raise self._http_error(what, error) from error
         except (httpx2.TransportError, LocalEntryNotFoundError, FileMetadataError) as error:
-            raise HubUnreachable(
+            raise SourceUnreachable(
                 f"{self._endpoint} cannot be reached or is no hub ({_innermost(error)}): check HF_ENDPOINT, the proxy"
                 " and the network policy"
             ) from error
         except OSError as error:
             if error.errno == _OUT_OF_SPACE:
                 raise NotEnoughSpace(f"{what} does not fit: give the pod's volume more room") from error
-            raise HubError(f"{what}: {error}") from error
+            raise SourceError(f"{what}: {error}") from error
         except ValueError as error:  # an answer that is not JSON
-            raise HubUnreachable(
+            raise SourceUnreachable(
                 f"{self._endpoint} gave no hub's answer ({error}): check HF_ENDPOINT and the proxy"
             ) from error
 
@@ -147,7 +155,7 @@ class HubRepository:
         status = error.response.status_code
         if status in (401, 403):
             return AuthenticationFailed(f"{what}: {self._endpoint} refused the token ({status}): {self._token_hint()}")
-        return HubError(f"{what}: {self._endpoint} answered {status} {error.server_message or ''}".rstrip())
+        return SourceError(f"{what}: {self._endpoint} answered {status} {error.server_message or ''}".rstrip())
 
     def _token_hint(self) -> str:
         verb = "replace the HF_TOKEN in" if self._has_token else "set"

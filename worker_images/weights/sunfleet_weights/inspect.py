@@ -47,6 +47,7 @@ def inspect(source: Source, kind: Kind | None) -> ResolverReport:
         tokenizer_hash=_tokenizer(source, files),
         tuned_against=_tuned_against(source, files),
         size_bytes=sum(file.size for file in counted),
+        folder=source.folder,
     )
 
 

@@ -67,6 +67,14 @@ class LocalFolder:
         except OSError as error:
             raise _unreadable(self._uri, error) from error
 
+    @property
+    def folder(self) -> str:
+        """The top."""
+        return ""
+
+    def prepare(self, folder: Path) -> None:
+        """Nothing is packed."""
+
     def save(self, file: SourceFile, folder: Path) -> None:
         """Copy a file, under another name until it is whole."""
         target = folder / file.path

@@ -16,6 +16,7 @@ class SourceFile:
     size: int
     sha256: str = ""  # lower-case hex
     git_oid: str = ""  # SHA-1 of the git blob, for files that are not in large-file storage
+    etag: str = ""  # what an object store calls this very content
 
 
 class Source(Protocol):
@@ -34,5 +35,15 @@ class Source(Protocol):
     def hashes(self, files: Sequence[SourceFile]) -> Mapping[str, str]:
         """Path -> SHA-256 hex of these files."""
 
+    @property
+    def folder(self) -> str:
+        """Where the files lie in what the URI names, when that is not its top; only images have such folders."""
+
+    def prepare(self, folder: Path) -> None:
+        """Unpack into ``folder`` what only exists packed; most sources have nothing to do."""
+
     def save(self, file: SourceFile, folder: Path) -> None:
-        """Put a file to ``folder / file.path``; a file that is there already counts as done."""
+        """Put a file to ``folder / file.path``; one that is whole is not loaded again, one that is in part goes on.
+
+        What ``folder`` holds comes from an earlier run with this very :attr:`uri`, or a hash of it is known.
+        """

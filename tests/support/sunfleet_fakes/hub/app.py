@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from sunfleet_fakes.faults import Faults, Handler, other_origin
 from sunfleet_fakes.hub.repositories import Blob, Repository
-
-Handler = Callable[[Request], Awaitable[Response]]
-
-_PIECE = 64 << 10
-_RANGE = re.compile(r"bytes=(\d+)-(\d*)$")
 
 
 @dataclass
-class Hub:
-    """Repositories by name, tokens that open private ones, and faults, which tests set at any time.
-
-    ``cut`` and ``damage`` map a path to how often its download is still cut in the middle or changed in one byte.
-    """
+class Hub(Faults):
+    """Repositories by name, and tokens that open private ones."""
 
     repositories: dict[str, Repository] = field(default_factory=dict)
     tokens: set[str] = field(default_factory=set)
-    status: int = 0  # answer everything with this
-    seconds: float = 0.0  # before every answer
-    cut: dict[str, int] = field(default_factory=dict)
-    damage: dict[str, int] = field(default_factory=dict)
-    requests: list[tuple[str, str, str]] = field(default_factory=list)  # method, path, range
 
 
 class HubError(Exception):
@@ -69,7 +54,7 @@ class Surface:
         if blob.large:
             headers |= {
                 "X-Linked-Etag": f'"{blob.etag}"', "X-Linked-Size": str(len(blob.content)),
-                "Location": f"{_other_origin(request)}/cdn/{name}/{sha}/{path}",
+                "Location": f"{other_origin(request)}/cdn/{name}/{sha}/{path}",
             }  # fmt: skip
             return Response(status_code=302, headers=headers)
         return self._content(request, path, blob, headers)
@@ -81,19 +66,7 @@ class Surface:
         return self._content(request, path, blob, {"ETag": f'"{blob.etag}"'})
 
     def _content(self, request: Request, path: str, blob: Blob, headers: dict[str, str]) -> Response:
-        content, status = blob.content, 200
-        if match := _RANGE.match(request.headers.get("range", "")):
-            start, end = int(match[1]), int(match[2] or len(content) - 1)
-            status = 206
-            headers = {**headers, "Content-Range": f"bytes {start}-{end}/{len(content)}"}
-            content = content[start : end + 1]
-        headers = {**headers, "Content-Length": str(len(content)), "Accept-Ranges": "bytes"}
-        if request.method == "HEAD":
-            return Response(status_code=status, headers=headers)
-        if _use_up(self._hub.damage, path):
-            content = bytes([content[0] ^ 1]) + content[1:]
-        cut = len(content) // 2 if _use_up(self._hub.cut, path) else None
-        return StreamingResponse(_pieces(content, cut), status, headers=headers)
+        return self._hub.content(request, path, blob.content, headers)
 
     def _repository(self, request: Request) -> tuple[str, Repository]:
         name = f"{request.path_params['organisation']}/{request.path_params['name']}"
@@ -114,16 +87,12 @@ def create_app(hub: Hub) -> Starlette:
 
     def route(path: str, handler: Handler) -> Route:
         async def endpoint(request: Request) -> Response:
-            hub.requests.append((request.method, request.url.path, request.headers.get("range", "")))
-            await asyncio.sleep(hub.seconds)
-            if hub.status:
-                return JSONResponse({"error": "told to fail"}, hub.status)
             try:
                 return await handler(request)
             except HubError as error:
                 return error.response
 
-        return Route(path, endpoint, methods=["GET", "HEAD"])
+        return Route(path, hub.told(endpoint), methods=["GET", "HEAD"])
 
     return Starlette(routes=[
         route("/api/models/{organisation}/{name}", surface.model_info),
@@ -138,22 +107,3 @@ def _commit(repository: Repository, revision: str) -> str:
     if sha is None:
         raise HubError(404, "RevisionNotFound", f"Invalid rev id: {revision}")
     return sha
-
-
-def _other_origin(request: Request) -> str:
-    """This server under another name: storage is another host, and clients treat it as one (no token, no more HEAD)."""
-    address, port = request.scope["server"]
-    return f"http://{'localhost' if request.url.hostname == address else address}:{port}"
-
-
-def _use_up(counts: dict[str, int], path: str) -> bool:
-    if counts.get(path, 0) <= 0:
-        return False
-    counts[path] -= 1
-    return True
-
-
-async def _pieces(content: bytes, cut: int | None) -> AsyncIterator[bytes]:
-    """The content; ends early, so that the server breaks the connection, where ``cut`` says."""
-    for at in range(0, len(content[:cut]), _PIECE):
-        yield content[:cut][at : at + _PIECE]
