@@ -11,6 +11,7 @@ from typing import Self
 import uvicorn
 from starlette.applications import Starlette
 
+_ORDERLY_SECONDS = 1
 _STOP_SECONDS = 10
 
 
@@ -23,7 +24,13 @@ class Serving:
         self._socket.bind(("127.0.0.1", 0))
         self._socket.listen()
         config = uvicorn.Config(
-            app, log_level="critical", lifespan="off", ws="none", ssl_certfile=certificate, ssl_keyfile=certificate
+            app,
+            log_level="critical",
+            lifespan="off",
+            ws="none",
+            loop="asyncio",
+            ssl_certfile=certificate,
+            ssl_keyfile=certificate,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
@@ -45,6 +52,8 @@ class Serving:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.should_exit = self._server.force_exit = True  # answers may be waiting on purpose
+        self._server.should_exit = True  # in an orderly way, which closes what clients keep open
+        self._thread.join(_ORDERLY_SECONDS)
+        self._server.force_exit = True  # answers may be waiting on purpose
         self._thread.join(_STOP_SECONDS)
         self._socket.close()

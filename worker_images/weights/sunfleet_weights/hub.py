@@ -139,8 +139,8 @@ class HubRepository:
             raise self._http_error(what, error) from error
         except (httpx2.TransportError, LocalEntryNotFoundError, FileMetadataError) as error:
             raise SourceUnreachable(
-                f"{self._endpoint} cannot be reached or is no hub ({_innermost(error)}): check HF_ENDPOINT, the proxy"
-                " and the network policy"
+                f"{self._endpoint} cannot be reached or is no hub ({_innermost(error)}): check HF_ENDPOINT, the proxy,"
+                " the CA bundle and the network policy"
             ) from error
         except OSError as error:
             if error.errno == _OUT_OF_SPACE:
