@@ -105,7 +105,8 @@ class Reason(StrEnum):
     RESOLVING = "Resolving"
     RESOLVE_FAILED = "ResolveFailed"
     FLOATING_REVISION = "FloatingRevision"
-    UNSUPPORTED_SCHEME = "UnsupportedScheme"
+    VOLUME_NOT_FOUND = "VolumeNotFound"
+    DOWNLOADING = "Downloading"
     # KVContractKnown, KVCompatible
     KV_CONTRACT_KNOWN = "KVContractKnown"
     KV_CONTRACT_UNKNOWN = "KVContractUnknown"

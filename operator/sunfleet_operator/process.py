@@ -140,5 +140,7 @@ class Operator:
 
 
 def defaults(settings: Settings) -> Defaults:
-    fetcher = Fetcher(settings.weights_image, settings.image_pull_policy, settings.hf_endpoint)
+    fetcher = Fetcher(
+        settings.weights_image, settings.image_pull_policy, settings.hf_endpoint, settings.weights_download
+    )
     return Defaults(settings.engine_image, fetcher, settings.image_pull_policy, settings.profile_namespace)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from sunfleet_api import names
+from sunfleet_api.download import Download
 
 
 class PrometheusSettings(BaseModel):
@@ -56,6 +57,8 @@ class Settings(BaseSettings):
     image_pull_policy: Literal["Always", "IfNotPresent", "Never", ""] = ""
     # Hub that hf:// URIs are read from, when it is not the public one.
     hf_endpoint: str = ""
+    # How resolvers and downloads work where an object does not say: JSON with the fields of `download`.
+    weights_download: Download = Field(default_factory=Download)
     # Namespaces whose objects are served, comma-separated; empty is all. Then Roles are enough instead of a
     # ClusterRole.
     namespaces: Annotated[tuple[str, ...], NoDecode] = ()

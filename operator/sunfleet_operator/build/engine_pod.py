@@ -46,24 +46,37 @@ def template(pod: EnginePod) -> Manifest:
 
 
 def share_claims(spec: Manifest) -> Manifest:
-    """One volume per claim: kubelet waits for ever for the second of two volumes of one claim (kubernetes#28502)."""
+    """One volume per claim: kubelet waits for ever for the second of two volumes of one claim (kubernetes#28502).
+
+    It can be written when one of them could; the mounts say who may.
+    """
     kept: dict[str, str] = {}  # claim -> name of its volume
+    written = {_claim(volume) for volume in spec.get("volumes") or () if not _read_only(volume)}
     renamed: dict[str, str] = {}
     volumes = []
     for volume in spec.get("volumes") or ():
-        claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+        claim = _claim(volume)
         if claim in kept:
             renamed[volume["name"]] = kept[claim]
             continue
         if claim:
             kept[claim] = volume["name"]
-        volumes.append(volume)
+        shared = {"persistentVolumeClaim": {"claimName": claim}} if claim in written and _read_only(volume) else {}
+        volumes.append({**volume, **shared})
     containers: Manifest = {
         field: [_with_volumes(container, renamed) for container in spec[field]]
         for field in ("initContainers", "containers")
         if field in spec
     }
     return {**spec, **containers, "volumes": volumes}
+
+
+def _claim(volume: Json) -> str:
+    return str((volume.get("persistentVolumeClaim") or {}).get("claimName") or "")
+
+
+def _read_only(volume: Json) -> bool:
+    return bool((volume.get("persistentVolumeClaim") or {}).get("readOnly"))
 
 
 def _with_volumes(container: Manifest, renamed: Mapping[str, str]) -> Manifest:
@@ -74,16 +87,19 @@ def _with_volumes(container: Manifest, renamed: Mapping[str, str]) -> Manifest:
 
 
 def _spec(pod: EnginePod, placements: Sequence[Placement]) -> Manifest:
-    init = [placement.init_container for placement in placements if placement.init_container]
+    init = [container for placement in placements for container in placement.init_containers]
+    volumes = {volume["name"]: volume for placement in placements for volume in placement.volumes}
+    pull = [{"name": name} for name in dict.fromkeys(p.pull_secret for p in placements if p.pull_secret)]
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": POD_SECURITY,
         "terminationGracePeriodSeconds": grace_period(pod.settings.drain_timeout_seconds),
+        **({"imagePullSecrets": pull} if pull else {}),
         **({"initContainers": init} if init else {}),
         "containers": [_engine(pod, placements)],
         "volumes": [
-            *(placement.volume for placement in placements),
+            *volumes.values(),
             {"name": "tmp", "emptyDir": {}},
             {"name": "shm", "emptyDir": {"medium": "Memory"}},
         ],

@@ -13,7 +13,7 @@ from sunfleet_api import names
 from sunfleet_api.weights import parse_uri
 from sunfleet_operator.build import labels
 from sunfleet_operator.build.security import POD_SECURITY
-from sunfleet_operator.build.weights import MOUNTED_SCHEMES, Fetcher, Weights, claim_mount, claim_volume, container
+from sunfleet_operator.build.weights import MOUNTED_SCHEMES, Fetcher, Weights, container, mounted, support_volumes
 from sunfleet_operator.types import Json, Key, Manifest
 
 _FOREVER = 2**31 - 1
@@ -24,8 +24,7 @@ def resolver_job(
 ) -> Manifest:
     """``source`` is the hash of what is resolved; it is part of the name and the revision label. ``pod`` holds more
     fields of the pod."""
-    mounted = parse_uri(weights.uri).scheme in MOUNTED_SCHEMES
-    uri = parse_uri(weights.uri)
+    volume, mount = mounted(weights) if parse_uri(weights.uri).scheme in MOUNTED_SCHEMES else (None, None)
     own_labels = {
         **labels.child_labels(key, names.ROLE_RESOLVER),
         names.LABEL_ROLE: names.ROLE_RESOLVER,
@@ -52,12 +51,13 @@ def resolver_job(
                             names.ROLE_RESOLVER,
                             fetcher,
                             ["resolve", weights.uri, "--to", weights.path],
-                            weights.secret,
-                            [claim_mount(weights)] if mounted else [],
+                            weights,
+                            [mount] if mount else [],
                         )
                     ],
                     "volumes": [
-                        *([claim_volume(weights.volume, uri.location)] if mounted else []),
+                        *([volume] if volume else []),
+                        *support_volumes(weights, fetcher),
                         {"name": "tmp", "emptyDir": {}},
                     ],
                 },

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from sunfleet_api.conditions import ConditionType, Reason
 from sunfleet_api.digests import KVFingerprint
+from sunfleet_api.weights import WeightsSource
 from sunfleet_api.worker import WorkerSettings
 from sunfleet_operator.plan import status
 from sunfleet_operator.plan.actions import Plan
@@ -87,6 +88,11 @@ def paused(*, spec_paused: bool) -> list[Verdict]:
         return []
     message = "spec.paused is true: children and traffic stay as they are"
     return [Verdict(ConditionType.PAUSED, "True", Reason.PAUSED, message)]
+
+
+def asked_download(source: WeightsSource) -> dict[str, object]:
+    """Part of a revision, if the object says how to download; the operator's own default rolls no pod."""
+    return {} if source.download is None else {"download": source.download.given()}
 
 
 def worker_settings(role: str, engine: Engine, kv: KVFingerprint, drain_seconds: int, **more: object) -> WorkerSettings:

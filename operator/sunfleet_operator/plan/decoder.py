@@ -18,12 +18,14 @@ from sunfleet_api.worker import ResolverReport
 from sunfleet_operator import records
 from sunfleet_operator.build import labels
 from sunfleet_operator.build.engine_pod import FORM, EnginePod, template
-from sunfleet_operator.build.weights import model_weights
+from sunfleet_operator.build.volumes import GivenVolumes
+from sunfleet_operator.build.weights import Weights, model_weights, resolved
 from sunfleet_operator.observed import Defaults, ObservedDecoder
 from sunfleet_operator.plan import conditions, deletion, pods, profiles, replicas, revisions, status, weights
 from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.plan.common import (
     TAKEN_SECONDS,
+    asked_download,
     ignored,
     invalid,
     paused,
@@ -101,16 +103,16 @@ def _decide(
     observed: ObservedDecoder, decoder: SharedDecoder, defaults: Defaults, want: Wanted, now: datetime
 ) -> _Outcome:
     source = decoder.spec.model
-    secret = source.credentials_secret_ref.name if source.credentials_secret_ref else ""
+    asked = _weights(decoder)
     question = weights.Question(
-        source, model_weights(source.uri, secret), defaults.fetcher, weights.inherited(decoder.spec.template.spec)
+        source, asked, defaults.fetcher.told(source.download), weights.inherited(decoder.spec.template.spec)
     )
     paused_now = decoder.spec.paused
     resolution = weights.resolve(observed.live, observed.key, observed.children, question, paused=paused_now, now=now)
     report = resolution.report
     if report is None or ADAPTER in report.config or not report.config:
         return _Outcome(want, resolution, None, None, None)
-    target = _target(observed, decoder, report, secret, defaults)
+    target = _target(observed, decoder, report, resolved(asked, report), defaults)
     if paused_now and target not in _records(observed):
         # Tasks would follow what is published, and nothing of it exists.
         present = _present(observed)
@@ -132,8 +134,14 @@ def _current(observed: ObservedDecoder) -> str:
     return str(status_of(observed.live).get("currentRevision") or "")
 
 
+def _weights(decoder: SharedDecoder) -> Weights:
+    """The checkpoint as it stands in a pod."""
+    source, given = decoder.spec.model, GivenVolumes.of(decoder.spec.template.spec)
+    return model_weights(source.uri, source.credentials_secret_ref.name if source.credentials_secret_ref else "", given)
+
+
 def _target(
-    observed: ObservedDecoder, decoder: SharedDecoder, report: ResolverReport, secret: str, defaults: Defaults
+    observed: ObservedDecoder, decoder: SharedDecoder, report: ResolverReport, in_pod: Weights, defaults: Defaults
 ) -> DecoderRevision:
     """The revision that the spec asks for: the recorded one where it was built before."""
     spec = decoder.spec
@@ -143,10 +151,11 @@ def _target(
         {
             "form": FORM,
             "engine": engine.model_dump(mode="json"),
-            "weights": [report.resolved_uri, report.digest, secret],
+            "weights": [report.resolved_uri, report.digest, in_pod.secret],
             "template": spec.template.given(),
             "drain": spec.rollout.drain_timeout_seconds,
             "deadline": spec.rollout.progress_deadline_seconds,
+            **asked_download(spec.model),
         },
     )
     known = _records(observed)
@@ -157,9 +166,9 @@ def _target(
     pod = EnginePod(
         image=engine.image,
         pull_policy=defaults.pull_policy,
-        fetcher=defaults.fetcher,
+        fetcher=defaults.fetcher.told(spec.model.download),
         settings=worker_settings("decode", engine, kv, spec.rollout.drain_timeout_seconds),
-        weights=[model_weights(report.resolved_uri, secret)],
+        weights=[in_pod],
         labels=labels.pod_labels(observed.key, revision, kv),
         start_deadline_seconds=spec.rollout.progress_deadline_seconds,
         overlay=spec.template.to_wire(),
@@ -168,7 +177,7 @@ def _target(
         revision=revision,
         engine=engine,
         report=report,
-        secret=secret,
+        secret=in_pod.secret,
         decoder_digest=decoder_digest(report.digest),
         kv_fingerprint=kv,
         template=template(pod),

@@ -19,7 +19,8 @@ from sunfleet_api.worker import ResolverReport
 from sunfleet_operator import records
 from sunfleet_operator.build import labels
 from sunfleet_operator.build.engine_pod import FORM, EnginePod, template
-from sunfleet_operator.build.weights import Weights, adapter_weights, model_weights
+from sunfleet_operator.build.volumes import GivenVolumes
+from sunfleet_operator.build.weights import Weights, adapter_weights, model_weights, resolved
 from sunfleet_operator.observed import Defaults, ObservedModel
 from sunfleet_operator.plan import (
     conditions,
@@ -35,6 +36,7 @@ from sunfleet_operator.plan import (
 from sunfleet_operator.plan.actions import Delete, Plan, Write
 from sunfleet_operator.plan.common import (
     TAKEN_SECONDS,
+    asked_download,
     ignored,
     invalid,
     paused,
@@ -156,16 +158,16 @@ def _resolve(
         waiting = Verdict(ConditionType.WEIGHTS_READY, "Unknown", Reason.PENDING, "not looked at while refused")
         return weights.Resolution(None, waiting)
     source, pod = model.spec.prefill.source, weights.inherited(model.spec.template.spec)
-    question = weights.Question(source, _module(model, source.uri), defaults.fetcher, pod)
+    question = weights.Question(source, _module(model), defaults.fetcher.told(source.download), pod)
     held = model.spec.paused
     return weights.resolve(observed.live, observed.key, observed.children, question, paused=held, now=now)
 
 
-def _module(model: SunModel, uri: str) -> Weights:
+def _module(model: SunModel) -> Weights:
     """The task's own module as it stands in a pod."""
-    secret = model.spec.prefill.source.credentials_secret_ref
+    source, given = model.spec.prefill.source, GivenVolumes.of(model.spec.template.spec)
     make = adapter_weights if model.spec.prefill.adapter else model_weights
-    return make(uri, secret.name if secret else "")
+    return make(source.uri, source.credentials_secret_ref.name if source.credentials_secret_ref else "", given)
 
 
 def _target(
@@ -177,7 +179,7 @@ def _target(
     known: list[ModelRevision],
 ) -> ModelRevision:
     """The revision that the spec asks for: the recorded one where it was built before."""
-    spec, module = model.spec, _module(model, report.resolved_uri)
+    spec, module = model.spec, resolved(_module(model), report)
     decoder = "/".join(spec.decoder_ref.resolve(observed.key.namespace))
     base = [contract.report.resolved_uri, contract.report.digest, contract.secret] if spec.prefill.adapter else []
     revision = revision_hash(
@@ -193,19 +195,21 @@ def _target(
             "template": spec.template.given(),
             "drain": spec.rollout.drain_timeout_seconds,
             "deadline": spec.rollout.progress_deadline_seconds,
+            **asked_download(spec.prefill.source),
         },
     )
     found = next((record for record in known if record.revision == revision), None)
     if found is not None:
         return found
-    in_pod = [model_weights(contract.report.resolved_uri, contract.secret), module] if base else [module]
+    below = model_weights(contract.report.resolved_uri, contract.secret, module.given)
+    in_pod = [resolved(below, contract.report), module] if base else [module]
     rank = (report.config.get(ADAPTER) or {}).get("rank")
     adapter = {"adapter_path": names.ADAPTER_PATH, **({"max_lora_rank": rank} if rank else {})} if base else {}
     kv = contract.kv_fingerprint
     pod = EnginePod(
         image=contract.engine.image,
         pull_policy=defaults.pull_policy,
-        fetcher=defaults.fetcher,
+        fetcher=defaults.fetcher.told(spec.prefill.source.download),
         weights=in_pod,
         settings=worker_settings("prefill", contract.engine, kv, spec.rollout.drain_timeout_seconds, **adapter),
         labels=labels.pod_labels(observed.key, revision, kv),

@@ -15,6 +15,7 @@ from sunfleet_api.sun_model import SunModel
 from sunfleet_api.weights import parse_uri
 from sunfleet_api.worker import ResolverReport
 from sunfleet_operator import records
+from sunfleet_operator.build.volumes import GivenVolumes
 from sunfleet_operator.build.weights import MOUNTED_SCHEMES
 from sunfleet_operator.observed import ObservedModel
 from sunfleet_operator.plan.conditions import Verdict
@@ -143,9 +144,12 @@ def _other_decoder(model: SunModel, contract: DecoderRevision, report: ResolverR
 def unreachable_base(observed: ObservedModel, model: SunModel, contract: DecoderRevision) -> Verdict | None:
     """An adapter runs over the decoder's checkpoint, and a claim can be mounted in its own namespace only."""
     namespace, _ = model.spec.decoder_ref.resolve(observed.key.namespace)
-    if model.spec.prefill.adapter is None or namespace == observed.key.namespace:
+    uri = parse_uri(contract.report.resolved_uri)
+    if model.spec.prefill.adapter is None or uri.scheme not in MOUNTED_SCHEMES:
         return None
-    if parse_uri(contract.report.resolved_uri).scheme not in MOUNTED_SCHEMES:
+    if uri.scheme == "file":
+        return _unmounted_base(model, contract)
+    if namespace == observed.key.namespace:
         return None
     message = (
         f"the adapter needs the decoder's checkpoint {contract.report.resolved_uri}, a volume claim of namespace "
@@ -153,3 +157,15 @@ def unreachable_base(observed: ObservedModel, model: SunModel, contract: Decoder
         "or serve the decoder from hf://"
     )
     return Verdict(ConditionType.RESOLVED_REFS, "False", Reason.VOLUME_CLAIM_NOT_FOUND, message)
+
+
+def _unmounted_base(model: SunModel, contract: DecoderRevision) -> Verdict | None:
+    """The decoder's volume is a matter of its own template; the task's has to mount it too."""
+    base = contract.report.resolved_uri
+    if GivenVolumes.of(model.spec.template.spec).find(parse_uri(base).location) is not None:
+        return None
+    message = (
+        f"the adapter needs the decoder's checkpoint {base}: mount the volume that holds it over that path in this"
+        " object's spec.template too, into the container named engine"
+    )
+    return Verdict(ConditionType.RESOLVED_REFS, "False", Reason.VOLUME_NOT_FOUND, message)

@@ -18,7 +18,7 @@ from sunfleet_operator import records
 from sunfleet_operator.build import labels
 from sunfleet_operator.build.record import record
 from sunfleet_operator.build.resolver import resolver_job
-from sunfleet_operator.build.weights import FETCHED_SCHEMES, MOUNTED_SCHEMES, Fetcher, Weights
+from sunfleet_operator.build.weights import FETCHED_SCHEMES, Fetcher, Weights
 from sunfleet_operator.observed import Children
 from sunfleet_operator.plan import pods
 from sunfleet_operator.plan.actions import Apply, Delete, Write
@@ -52,13 +52,35 @@ class Question:
     def id(self, owner: Key) -> str:
         """Part of the Job's name: a Job cannot be changed, so another way of asking is another Job."""
         how = [self.weights.uri, self.weights.secret, self.weights.path, self.fetcher.image, self.fetcher.hf_endpoint]
-        return revision_hash("resolver", {"owner": owner.kind, "how": how, "pod": self.pod})
+        volume = self.weights.given.find(self.location) if self.scheme == "file" else None
+        download = self.fetcher.download.given()
+        more = {"volume": volume, "download": download} if volume or download else {}
+        return revision_hash("resolver", {"owner": owner.kind, "how": how, "pod": self.pod, **more})
+
+    @property
+    def scheme(self) -> str:
+        return parse_uri(self.weights.uri).scheme
+
+    @property
+    def location(self) -> str:
+        return parse_uri(self.weights.uri).location
+
+    @property
+    def fault(self) -> str:
+        """Why it cannot even be asked; empty when it can."""
+        if self.scheme != "file" or self.weights.given.find(self.location) is not None:
+            return ""
+        return (
+            f"{self.weights.uri} lies in no volume of this object: add one to spec.template.spec.volumes and mount it"
+            " over that path into the container named engine"
+        )
 
 
 def inherited(template_spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a resolver's pod takes from the user's pod template: how to get images, and on to nodes with local
-    volumes."""
-    return {field: template_spec[field] for field in ("imagePullSecrets", "tolerations") if field in template_spec}
+    volumes, and who it is for a cloud's workload identity."""
+    wanted = ("imagePullSecrets", "tolerations", "serviceAccountName")
+    return {field: template_spec[field] for field in wanted if field in template_spec}
 
 
 def resolve(
@@ -70,10 +92,8 @@ def resolve(
     if known is not None:
         done = tuple(Delete(Ref.of("Job", job)) for job in children.jobs)
         return Resolution(known.report, _resolved(source, known.report), () if paused else done)
-    scheme = parse_uri(source.uri).scheme
-    if scheme not in (*MOUNTED_SCHEMES, *FETCHED_SCHEMES):
-        supported = ", ".join(f"{s}://" for s in (*MOUNTED_SCHEMES, *FETCHED_SCHEMES))
-        return _failed(Reason.UNSUPPORTED_SCHEME, f"{source.uri}: {scheme}:// is not supported yet; use {supported}")
+    if fault := question.fault:
+        return _failed(Reason.VOLUME_NOT_FOUND, fault)
     if paused:
         return _failed(Reason.PAUSED, f"{source.uri} is not resolved while spec.paused is true")
     asked = question.id(key)

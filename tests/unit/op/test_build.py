@@ -131,7 +131,7 @@ async def test_a_hub_is_read_by_an_init_container_that_alone_has_the_credentials
     world = await _world(decoder(), task)
     spec = _pod_spec(world, "maths")
     (fetch,) = spec["initContainers"]
-    assert fetch["args"] == ["fetch", HF, "--to", names.ADAPTER_PATH]
+    assert fetch["args"] == ["fetch", HF, "--to", names.ADAPTER_PATH, "--digest", f"sha256:{HF}"]
     assert fetch["envFrom"] == [{"secretRef": {"name": "hub"}}]
     assert not any("envFrom" in container for container in spec["containers"])
     assert "hub" not in str(_engine(world, "maths"))

@@ -242,12 +242,6 @@ async def test_a_floating_revision_is_resolved_once_and_said(world: World) -> No
     assert world.status("SunModel", "maths")["currentRevision"] == revision
 
 
-async def test_an_unsupported_scheme_is_said_and_starts_nothing(world: World) -> None:
-    await _fleet(world, model(uri="s3://bucket/adapter"))
-    assert _ready(world) == ("False", "UnsupportedScheme")
-    assert all(names.LABEL_MODEL not in job["metadata"]["labels"] for job in world.store.all("Job"))
-
-
 async def test_a_lost_status_comes_back_without_a_new_pod(world: World) -> None:
     await _fleet(world)
     before, uids = world.status("SunModel", "maths"), {d["metadata"]["uid"] for d in world.store.all("Deployment")}
