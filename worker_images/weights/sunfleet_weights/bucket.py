@@ -102,8 +102,7 @@ class BucketFolder:
         target = folder / file.path
         if target.exists():
             return
-        # The ETag is part of the name: a part of other content is never gone on with.
-        part = folder / f"{file.path}.{hashlib.sha256(file.etag.encode()).hexdigest()[:16]}.part"
+        part = folder / part_name(file)
         done = part.stat().st_size if part.exists() else 0
         with part.open("ab") as stream:
             try:
@@ -170,6 +169,11 @@ class BucketFolder:
             raise AuthenticationFailed(_refused(what)) from error
         except BaseError as error:
             raise _explanation(what, _first_line(error)) from error
+
+
+def part_name(file: SourceFile) -> str:
+    """Of what was loaded so far. The ETag is in it: a part of other content is never gone on with."""
+    return f"{file.path}.{hashlib.sha256(file.etag.encode()).hexdigest()[:16]}.part"
 
 
 def _file(meta: obstore.ObjectMeta) -> SourceFile:
