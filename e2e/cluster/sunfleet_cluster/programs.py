@@ -82,11 +82,10 @@ EMBEDDED = (
 )
 # What the smoke tests run in pods.
 PROBE = Program("probe", "probe", ".")
-KIND = (_kubernetes("kubectl"), Program("kind", "kind", "sigs.k8s.io/kind"), HELM)
 # What the weights' downloads are tested against: one to two minutes of two cores the first time, only where tests run.
 # Its module lies one folder deeper, so that no cluster asks for the newer Go that it wants.
 OBJECT_STORE = Program("versitygw", "tests/versitygw", "github.com/versity/versitygw/cmd/versitygw")
-KIND = (_kubernetes("kubectl"), Program("kind", "kind", "sigs.k8s.io/kind"))
+KIND = (_kubernetes("kubectl"), Program("kind", "kind", "sigs.k8s.io/kind"), HELM)
 
 
 def required_go() -> tuple[int, int]:

@@ -89,7 +89,7 @@ async def test_a_cache_is_filled_before_the_engine_which_sees_one_digest_of_it_r
 
 
 async def test_base_and_adapter_of_one_pod_share_the_cache() -> None:
-    adapter = {"prefill": {"adapter": source(ADAPTER, cache=CACHE)}}
+    adapter: Json = {"prefill": {"adapter": source(ADAPTER, cache=CACHE)}}
     spec = pod(await world_of(decoder(model=source(BASE)), model(**adapter)), "maths")
     claims = [volume for volume in spec["volumes"] if "persistentVolumeClaim" in volume]
     assert len(claims) == 1
@@ -101,7 +101,7 @@ async def test_base_and_adapter_of_one_pod_share_the_cache() -> None:
 
 
 async def test_a_claim_that_holds_weights_and_the_cache_can_be_written_for_the_cache() -> None:
-    adapter = {"prefill": {"adapter": source(ADAPTER, cache={**CACHE, "claimName": "models"})}}
+    adapter: Json = {"prefill": {"adapter": source(ADAPTER, cache={**CACHE, "claimName": "models"})}}
     spec = pod(await world_of(decoder(), model(**adapter)), "maths")
     (claim,) = [v["persistentVolumeClaim"] for v in spec["volumes"] if "persistentVolumeClaim" in v]
     assert claim == {"claimName": "models"}
@@ -248,7 +248,7 @@ def test_the_innermost_mount_holds_a_path(path: str, volume: str, inside: str) -
 
 
 async def test_every_way_satisfies_restricted_pod_security() -> None:
-    adapter = {"prefill": {"adapter": source(ADAPTER, cache=CACHE)}}
+    adapter: Json = {"prefill": {"adapter": source(ADAPTER, cache=CACHE)}}
     world = await world_of(decoder(model=source(BASE, cache=CACHE)), model(**adapter))
     for owner in ("base", "maths"):
         for container in (*pod(world, owner)["initContainers"], *pod(world, owner)["containers"]):
