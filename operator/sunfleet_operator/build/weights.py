@@ -23,6 +23,7 @@ FETCHED_SCHEMES = ("hf", "s3", "gs", "oci")
 _CA_PATH = "/etc/sunfleet/ca"
 _SECRET_PATH = "/etc/sunfleet/credentials"  # noqa: S105 - a path
 _CACHE_PATH = "/cache"
+FETCH_CONTAINER = "fetch-"  # and the volume
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,8 @@ def place(weights: Weights, fetcher: Fetcher) -> Placement:
     if cache is not None:
         return _cached(weights, fetcher, cache)
     mount = {"name": weights.volume, "mountPath": weights.path}
-    fetch = container(
-        f"fetch-{weights.volume}", fetcher, ["fetch", weights.uri, "--to", weights.path, *_expected(weights)],
-        weights, [mount],
-    )  # fmt: skip
+    arguments = ["fetch", weights.uri, "--to", weights.path, *_expected(weights)]
+    fetch = container(f"{FETCH_CONTAINER}{weights.volume}", fetcher, arguments, weights, [mount])
     volumes = ({"name": weights.volume, "emptyDir": {}}, *support_volumes(weights, fetcher))
     return Placement(volumes, {**mount, "readOnly": True}, (fetch,))
 
@@ -122,7 +121,7 @@ def _cached(weights: Weights, fetcher: Fetcher, cache: Cache) -> Placement:
         "--size", str(weights.size), "--kind", "adapter" if weights.path == names.ADAPTER_PATH else "model",
         *_expected(weights),
     ]  # fmt: skip
-    fetch = container(f"fetch-{weights.volume}", fetcher, arguments, weights, [whole])
+    fetch = container(f"{FETCH_CONTAINER}{weights.volume}", fetcher, arguments, weights, [whole])
     hold = {
         "name": f"hold-{weights.volume}",
         "image": fetcher.image,

@@ -262,7 +262,8 @@ def _available(observed: ObservedDecoder, decoder: SharedDecoder, outcome: _Outc
 
 
 def _missing(type_: ConditionType, text: str, all_pods: Sequence[Json]) -> Verdict:
-    why = pods.problem(pod for pod in all_pods if is_engine(pod))
+    engines = [pod for pod in all_pods if is_engine(pod)]
+    why = pods.problem(engines) or pods.waiting(engines)
     if why is not None:
         return Verdict(type_, "False", why[0], f"{text}; {why[1]}")
     return Verdict(type_, "False", Reason.MINIMUM_REPLICAS_UNAVAILABLE, text)

@@ -337,7 +337,8 @@ def _prefill_ready(observed: ObservedModel, model: SunModel, wanted: Wanted, fle
     text = f"{have} of {want} prefill pods are available"
     if have >= least:
         return Verdict(type_, "True", Reason.MINIMUM_REPLICAS_AVAILABLE, text)
-    why = pods.problem(fleet.pods(fleet.target.revision))
+    new = fleet.pods(fleet.target.revision)
+    why = pods.problem(new) or pods.waiting(new)
     if why is not None:
         return Verdict(type_, "False", why[0], f"{text}; {why[1]}")
     return Verdict(type_, "False", Reason.MINIMUM_REPLICAS_UNAVAILABLE, text)

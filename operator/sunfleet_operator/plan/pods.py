@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from pydantic import ValidationError
+
 from sunfleet_api.conditions import Reason
+from sunfleet_api.worker import ResolverReport
+from sunfleet_operator.build.weights import FETCH_CONTAINER
 from sunfleet_operator.types import Json, is_terminating, name_of, status_of
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
@@ -41,7 +45,37 @@ def _problems(pod: Json) -> Iterator[tuple[str, str]]:
         elif why in _CONFIG:
             yield why, f"{where}: {waiting.get('message') or why}"
         elif why == "CrashLoopBackOff":
-            yield Reason.CRASH_LOOP, f"{where}: {last_words(status)}"
+            reason, words = _told(status) or (Reason.CRASH_LOOP, last_words(status))
+            yield reason, f"{where}: {words}"
+
+
+def waiting(pods: Iterable[Json]) -> tuple[str, str] | None:
+    """(reason, message) of the first pod that still downloads its weights; ``None`` when none does."""
+    for pod in pods:
+        for status in () if is_terminating(pod) else status_of(pod).get("initContainerStatuses") or ():
+            since = ((status.get("state") or {}).get("running") or {}).get("startedAt")
+            if since and str(status.get("name")).startswith(FETCH_CONTAINER):
+                return Reason.DOWNLOADING, f"pod {name_of(pod)} downloads weights since {since}{_attempts(status)}"
+    return None
+
+
+def _attempts(status: Json) -> str:
+    """Why it is not the first attempt, where it is not."""
+    told = _told(status)
+    return f", attempt {int(status.get('restartCount') or 0) + 1} after {told[0]}: {told[1]}" if told else ""
+
+
+def _told(status: Json) -> tuple[str, str] | None:
+    """What a download said when it failed, as a resolver says it."""
+    for state in (status.get("state") or {}, status.get("lastState") or {}):
+        ended = state.get("terminated")
+        if ended:
+            try:
+                report = ResolverReport.model_validate_json(str(ended.get("message") or ""))
+            except ValidationError:
+                return None
+            return (report.error_reason, report.error_message) if report.error_reason else None
+    return None
 
 
 def last_words(status: Json) -> str:

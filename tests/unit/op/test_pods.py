@@ -53,6 +53,28 @@ def test_pods_that_only_need_time_are_no_problem() -> None:
     assert pods.problem([_pod("p", phase="Pending"), _pod("q", containerStatuses=[{"state": {"running": {}}}])]) is None
 
 
+def _download(state: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return _pod("p", initContainerStatuses=[{"name": "fetch-weights", "image": "weights:1", "state": state, **more}])
+
+
+FAILED = {"terminated": {"exitCode": 1, "message": '{"error_reason":"SourceChanged","error_message":"s3://b/k moved"}'}}
+
+
+def test_a_download_that_fails_says_what_a_resolver_would() -> None:
+    pod = _download({"waiting": {"reason": "CrashLoopBackOff"}}, lastState=FAILED)
+    assert pods.problem([pod]) == ("SourceChanged", "pod p, container fetch-weights: s3://b/k moved")
+
+
+def test_a_download_under_way_is_told_and_so_is_why_it_began_again() -> None:
+    running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+    since = "pod p downloads weights since 2026-01-01T00:00:00Z"
+    assert pods.waiting([_download(running)]) == ("Downloading", since)
+    again = _download(running, lastState=FAILED, restartCount=2)
+    assert pods.waiting([again]) == ("Downloading", f"{since}, attempt 3 after SourceChanged: s3://b/k moved")
+    holding = _pod("p", initContainerStatuses=[{"name": "hold-weights", "state": running}])
+    assert pods.waiting([holding]) is None
+
+
 def test_an_evicted_pod_is_named_last() -> None:
     assert pods.problem([EVICTED, UNSCHEDULABLE]) == ("Unschedulable", "pod new: 0/1 nodes")
 
