@@ -12,6 +12,7 @@ from sunfleet_api.fingerprint import (
     adapter_relevant,
     cache_salt,
     canonical,
+    checkpoint_fingerprint,
     compare,
     decoder_digest,
     digest_of_files,
@@ -157,6 +158,8 @@ FACTS = st.fixed_dictionaries(
 def test_modules_that_do_not_differ_are_those_with_one_fingerprint(one: dict[str, Any], other: dict[str, Any]) -> None:
     differences = compare(_task(**one), _task(**other))
     assert (differences == []) == (_digest(**one) == _digest(**other)), differences
+    parts = [checkpoint_fingerprint(report.config, report.tokenizer_hash) for report in (_task(**one), _task(**other))]
+    assert (differences == []) == (parts[0] == parts[1]), "what a checkpoint decides by itself tells the same"
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_a_tracker_that_is_not_installed_is_named_before_anything_runs(
     from sunfleet_tuner import processes
 
     monkeypatch.setitem(processes._TRACKERS, "wandb", lambda: False)
-    with pytest.raises(TuningError, match="wandb is not installed"):
+    with pytest.raises(TuningError, match="wandb is not installed: pip install wandb"):
         start("fp32", ["wandb"], tmp_path)
 
 

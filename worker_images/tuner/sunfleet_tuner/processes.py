@@ -18,7 +18,7 @@ _TRACKERS = {"tensorboard": is_tensorboard_available, "wandb": is_wandb_availabl
 def start(precision: str, trackers: Sequence[str], folder: Path) -> Accelerator:
     """This process's part; how many there are and how weights are sharded comes from the launcher's environment."""
     if missing := [name for name in trackers if not _TRACKERS[name]()]:
-        raise TuningError(f"trackers: {', '.join(missing)} is not installed: install the extra 'tuner-hub'")
+        raise TuningError(f"trackers: {', '.join(missing)} is not installed: pip install {' '.join(missing)}")
     is_main()  # joins the others
     # accelerate keeps its settings for the process's life; a second run here may want another precision.
     AcceleratorState._reset_state()
