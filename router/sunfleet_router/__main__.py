@@ -14,8 +14,7 @@ from pydantic import ValidationError
 
 from sunfleet_router import logs
 from sunfleet_router.server import run
-from sunfleet_router.settings import RouterSettings
-from sunfleet_router.static import ConfigError
+from sunfleet_router.settings import ConfigError, RouterSettings
 
 
 def _flags(arguments: list[str]) -> dict[str, object]:

@@ -25,8 +25,7 @@ from sunfleet_router.fleet import Fleet
 from sunfleet_router.info import InfoBook
 from sunfleet_router.keyring import KeyFormatError, KeyRing, StoredKey, of_secret
 from sunfleet_router.reflector import ApiFailureError, GoneError, Reflector
-from sunfleet_router.settings import RouterSettings
-from sunfleet_router.static import ConfigError
+from sunfleet_router.settings import ConfigError, RouterSettings
 from sunfleet_router.upstream import Upstream
 
 logger = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ import uvicorn
 from prometheus_client import start_http_server
 
 from sunfleet_router.admission import Admission
+from sunfleet_router.credentials import Credentials
 from sunfleet_router.desk import Desk
 from sunfleet_router.discovery import KubernetesDiscovery
 from sunfleet_router.fanout import Fanout
@@ -32,8 +33,8 @@ from sunfleet_router.metrics import Metrics
 from sunfleet_router.pairing import Pairing
 from sunfleet_router.release import Releaser
 from sunfleet_router.scraper import Scraper
-from sunfleet_router.settings import RouterSettings
-from sunfleet_router.static import ConfigError, StaticDiscovery, fill, load
+from sunfleet_router.settings import ConfigError, RouterSettings
+from sunfleet_router.static import StaticDiscovery, fill, load
 from sunfleet_router.streaming import Streaming
 from sunfleet_router.surface import make_app
 from sunfleet_router.trace import OFF, Tracer
@@ -67,6 +68,7 @@ class Parts:
     discovery: Discovery
     scraper: Scraper
     tracer: Tracer
+    credentials: Credentials
 
 
 def assemble_parts(settings: RouterSettings) -> Parts:
@@ -77,7 +79,10 @@ def assemble_parts(settings: RouterSettings) -> Parts:
     waiting = Waiting(bounds)
     admission = Admission(fleet, spare, waiting)
     gate, lobby = Gate(fleet, spare), Lobby(fleet, waiting)
-    upstream = Upstream(connect_timeout=settings.connect_timeout, idle_timeout=settings.engine_idle_timeout)
+    credentials = Credentials(settings)
+    upstream = Upstream(
+        connect_timeout=settings.connect_timeout, idle_timeout=settings.engine_idle_timeout, credentials=credentials
+    )
     metrics = Metrics(fleet, spare, admission)
     scraper = Scraper(fleet, spare, admission, upstream, interval=settings.scrape_interval)
     releaser = Releaser(upstream, metrics.releases)
@@ -106,6 +111,7 @@ def assemble_parts(settings: RouterSettings) -> Parts:
         discovery,
         scraper,
         tracer,
+        credentials,
     )
 
 
@@ -155,11 +161,14 @@ async def serve(parts: Parts, stop: asyncio.Event, listener: socket.socket | Non
         access_log=False, log_config=None, server_header=False, date_header=False, timeout_keep_alive=75,
         timeout_graceful_shutdown=5, backlog=4096,
     )  # fmt: skip
+    config.load()
+    config.ssl = parts.credentials.to_clients
     server = _Server(config)
     scrape, thread = start_http_server(settings.metrics_port, settings.host, parts.metrics.registry)
     jobs = {
         "server": _job(server.serve([listener] if listener else None), "server"),
         "discovery": _job(parts.discovery.run(), "discovery"),
+        "credentials": _job(parts.credentials.run(), "credentials"),
         "scraper": _job(parts.scraper.run(), "scraper"),
         "stop": _job(stop.wait(), "stop"),
     }

@@ -13,6 +13,10 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from sunfleet_api import names
 
 
+class ConfigError(Exception):
+    """Settings or a file that they name cannot be used; the text says where, what, and how to mend it."""
+
+
 class RouterSettings(BaseSettings):
     """One object per process, made by the entry point and handed down."""
 
@@ -26,6 +30,14 @@ class RouterSettings(BaseSettings):
     namespaces: Annotated[tuple[str, ...], NoDecode] = ()  # comma-separated; empty: all
     authentication: Literal["keys", "disabled"] = "keys"  # disabled: whoever reaches the port may use every task
     keys_namespace: str = ""  # of the Secrets with API keys: the router's own
+    # PEM files, as a kubernetes.io/tls Secret has them; both or neither. Read again when they change.
+    tls_cert_file: Path | None = None
+    tls_key_file: Path | None = None
+    # Engines: the authority of their certificates (unset: plain HTTP) and the name in them, which is one for all pods,
+    # since pods are reached by address; and the file of their API key (vLLM's VLLM_API_KEY).
+    engine_ca_file: Path | None = None
+    engine_server_name: str = "sunfleet-engine"
+    engine_api_key_file: Path | None = None
     pod_headers: bool = False  # name both legs' pods in answers
     log_level: str = "INFO"
     log_format: Literal["json", "text"] = "json"

@@ -40,12 +40,9 @@ from sunfleet_router.assemble import limits_of
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.info import InfoBook
 from sunfleet_router.keyring import KeyFormatError, KeyRing, StoredKey, of_fields
+from sunfleet_router.settings import ConfigError
 from sunfleet_router.snapshot import Endpoint, Route, Snapshot, Task
 from sunfleet_router.upstream import Upstream
-
-
-class ConfigError(Exception):
-    """The file cannot be used; the text says where and what."""
 
 
 class _Strict(BaseModel):

@@ -10,8 +10,10 @@ import asyncio
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sunfleet_router.connection import ConnectFailedError, Connection, ConnectionCutError, Sink, UpstreamError
+from sunfleet_router.credentials import Credentials
 from sunfleet_router.snapshot import Endpoint
 
 Address = tuple[str, int]
@@ -33,7 +35,8 @@ class Reply:
 class Upstream:
     """One per process. ``connect_timeout`` and ``idle_timeout`` in seconds."""
 
-    def __init__(self, *, connect_timeout: float, idle_timeout: float) -> None:
+    def __init__(self, *, connect_timeout: float, idle_timeout: float, credentials: Credentials | None = None) -> None:
+        self._credentials = credentials
         self._connect_timeout = connect_timeout
         self._idle_timeout = idle_timeout
         self._idle: dict[Address, list[Connection]] = {}
@@ -70,8 +73,12 @@ class Upstream:
     ) -> Connection:
         """Send a request whose answer goes to ``sink``; the caller aborts the connection to stop listening."""
         connection = self._take((endpoint.host, endpoint.port)) or await self._connect((endpoint.host, endpoint.port))
-        connection.send(_head(endpoint, path, headers, body), body or b"", sink)
+        connection.send(_head(endpoint, path, self._with_key(headers), body), body or b"", sink)
         return connection
+
+    def _with_key(self, headers: Mapping[str, str]) -> Mapping[str, str]:
+        key = self._credentials.engine_key if self._credentials else ""
+        return {**headers, "authorization": f"Bearer {key}"} if key else headers
 
     def close(self) -> None:
         """End every connection; exchanges in progress hear that theirs was cut."""
@@ -117,11 +124,18 @@ class Upstream:
             connection.abort()
         self._idle.pop(address, None)
 
+    def _tls(self) -> dict[str, Any]:
+        if self._credentials is None or self._credentials.to_engines is None:
+            return {}
+        return {"ssl": self._credentials.to_engines, "server_hostname": self._credentials.engine_name}
+
     async def _connect(self, address: Address) -> Connection:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout):
-                _, connection = await loop.create_connection(functools.partial(Connection, loop), *address)
+                _, connection = await loop.create_connection(
+                    functools.partial(Connection, loop), *address, **self._tls()
+                )
         except TimeoutError:
             raise ConnectFailedError(f"no connection within {self._connect_timeout:g} s") from None
         except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,7 +137,15 @@ class RouterFactory:
         self._stack = stack
         self.running: list[Router] = []
 
-    async def __call__(self, *, fleet: Any = None, settings: dict[str, Any] | None = None, **traffic: Any) -> Router:
+    async def __call__(
+        self,
+        *,
+        fleet: Any = None,
+        settings: dict[str, Any] | None = None,
+        trust: ssl.SSLContext | None = None,
+        **traffic: Any,
+    ) -> Router:
+        """``trust``: of a router whose settings give it a certificate."""
         config = self._folder / f"fleet-{len(self.running)}.yaml"
         config.write_text(yaml.safe_dump(fleet or fleet_file(self._engines, **traffic)), encoding="utf-8")
         chosen = {
@@ -148,9 +157,10 @@ class RouterFactory:
         listener = socket.create_server((HOST, 0))
         stop = asyncio.Event()
         task = asyncio.get_running_loop().create_task(serve(parts, stop, listener))
-        connector = aiohttp.TCPConnector(limit=0)
+        connector = aiohttp.TCPConnector(limit=0, ssl=trust or True)
         http = await self._stack.enter_async_context(aiohttp.ClientSession(connector=connector))
-        router = Router(f"http://{HOST}:{listener.getsockname()[1]}", parts, stop, http, task)
+        scheme = "https" if trust else "http"
+        router = Router(f"{scheme}://{HOST}:{listener.getsockname()[1]}", parts, stop, http, task)
         self.running.append(router)
         await _ready(router)
         return router

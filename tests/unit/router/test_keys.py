@@ -17,9 +17,8 @@ from sunfleet_router.fleet import Fleet
 from sunfleet_router.keyring import KeyFormatError, KeyRing, StoredKey, of_fields, of_secret
 from sunfleet_router.keys import main
 from sunfleet_router.server import assemble_parts
-from sunfleet_router.settings import RouterSettings
+from sunfleet_router.settings import ConfigError, RouterSettings
 from sunfleet_router.snapshot import Rate
-from sunfleet_router.static import ConfigError
 from sunfleet_router.upstream import Upstream
 from sunfleet_router_harness import Engines, Router, RouterFactory, fleet_file
 

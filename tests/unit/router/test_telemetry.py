@@ -17,8 +17,7 @@ from prometheus_client import generate_latest
 
 from sunfleet_router import logs, trace
 from sunfleet_router.server import _tracer
-from sunfleet_router.settings import RouterSettings
-from sunfleet_router.static import ConfigError
+from sunfleet_router.settings import ConfigError, RouterSettings
 from sunfleet_router.tracing import Tracing
 from sunfleet_router_harness import Engines, Router, RouterFactory
 
