@@ -191,8 +191,10 @@ def _interrupted(folder: Path) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_volume_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    (tmp_path / ".locks").write_text("not a folder")
+@pytest.mark.parametrize("place", [".locks", ".locks/all/in-the-way"])
+def test_a_volume_that_cannot_be_written_is_said(tmp_path: Path, place: str) -> None:
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place).write_text("where a folder or a lock should be")
     with pytest.raises(TargetInUse, match="writable for user 65532"):
         Cache(tmp_path, 10).fill(digest(1), 1, never)
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from sunfleet_weights.errors import NotEnoughSpace, TargetInUse
 from sunfleet_weights.fetch import fetched_size, is_fetched
@@ -133,7 +133,7 @@ class Cache:
     @contextmanager
     def _locked(self, name: str, waits_for: str = "") -> Iterator[None]:
         """Hold a lock, which ends with the process; the log says what it is waited for."""
-        with self._lock_file(name).open("ab") as stream:
+        with self._lock_file(name) as stream:
             if waits_for and not _try_lock(stream.fileno()):
                 _log.info("waiting: %s", waits_for)
             fcntl.flock(stream.fileno(), fcntl.LOCK_EX)
@@ -141,19 +141,19 @@ class Cache:
 
     @contextmanager
     def _tried(self, name: str) -> Iterator[bool]:
-        with self._lock_file(name).open("ab") as stream:
+        with self._lock_file(name) as stream:
             yield _try_lock(stream.fileno())
 
-    def _lock_file(self, name: str) -> Path:
+    def _lock_file(self, name: str) -> IO[bytes]:
         """Never removed: two processes must not hold locks on two files of one name."""
         folder = self.root / _LOCKS
         try:
             folder.mkdir(exist_ok=True)
+            return (folder / name).open("ab")
         except OSError as error:
             raise TargetInUse(
                 f"the cache {self.root} cannot be written ({error}): its volume must be writable for user 65532"
             ) from error
-        return folder / name
 
 
 def _try_lock(descriptor: int) -> bool:
