@@ -102,6 +102,12 @@ class Settings(BaseSettings):
         own = self.leader_election_namespace
         return own if not self.namespaces or own in self.namespaces else ""
 
+    @field_validator("weights_download", mode="before")
+    @classmethod
+    def _no_unknown_field(cls, value: object) -> object:
+        """Of an object the API server says what is misspelt; here nobody else would."""
+        return Download.model_validate(value, extra="forbid") if isinstance(value, dict) else value
+
     @model_validator(mode="after")
     def _one_writer(self) -> Self:
         """Whoever loses the Lease must stop before somebody else may take it."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from sunfleet_api import names
 from sunfleet_api.download import Download
 from sunfleet_operator.build.volumes import GivenVolumes
 from sunfleet_operator.build.weights import Fetcher
 from sunfleet_operator.observed import Defaults
+from sunfleet_operator.process import defaults
+from sunfleet_operator.settings import Settings
 from sunfleet_optest.objects import decoder, model, report
 from sunfleet_optest.world import World
 
@@ -150,6 +153,14 @@ async def test_an_objects_own_way_replaces_the_operators() -> None:
     assert env(theirs["initContainers"][0])["HTTPS_PROXY"] == "http://everyone:1"
     own = pod(await world_of(decoder(model=source(BASE, parallel=3)), defaults=defaults))
     assert env(own["initContainers"][0]) == {"SUNFLEET_WEIGHTS_WORKERS": "3"}
+
+
+def test_the_operators_way_is_json_with_the_fields_of_an_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUNFLEET_OPERATOR_WEIGHTS_DOWNLOAD", '{"proxy": {"url": "http://proxy:3128"}}')
+    assert defaults(Settings()).fetcher.download.given() == {"proxy": {"url": "http://proxy:3128"}}
+    monkeypatch.setenv("SUNFLEET_OPERATOR_WEIGHTS_DOWNLOAD", '{"prxy": {"url": "http://proxy:3128"}}')
+    with pytest.raises(ValidationError, match="prxy"):
+        Settings()
 
 
 async def test_an_objects_own_way_is_part_of_its_revision_and_the_operators_is_not() -> None:
