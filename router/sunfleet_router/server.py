@@ -17,14 +17,15 @@ import uvicorn
 from prometheus_client import start_http_server
 
 from sunfleet_router.admission import Admission
+from sunfleet_router.asides import Asides
 from sunfleet_router.credentials import Credentials
 from sunfleet_router.desk import Desk
 from sunfleet_router.discovery import KubernetesDiscovery
+from sunfleet_router.door import Serving
 from sunfleet_router.fanout import Fanout
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.flow import Flow
 from sunfleet_router.gate import Gate
-from sunfleet_router.generation import Serving
 from sunfleet_router.guard import Guard
 from sunfleet_router.keyring import KeyRing
 from sunfleet_router.load import Load
@@ -36,7 +37,7 @@ from sunfleet_router.scraper import Scraper
 from sunfleet_router.settings import ConfigError, RouterSettings
 from sunfleet_router.static import StaticDiscovery, fill, load
 from sunfleet_router.streaming import Streaming
-from sunfleet_router.surface import make_app
+from sunfleet_router.surface import doors, make_app
 from sunfleet_router.trace import OFF, Tracer
 from sunfleet_router.upstream import Upstream
 from sunfleet_router.waiting import Bounds, Waiting
@@ -94,7 +95,8 @@ def assemble_parts(settings: RouterSettings) -> Parts:
     ring.on_change(metrics.keys_changed)
     discovery = _discovery(settings, fleet, ring, upstream)
     fanout = Fanout(flow, most=settings.max_answers, at_once=settings.answers_at_once)
-    app = make_app(fleet, Serving(flow, fanout, metrics, desk, settings.max_body_bytes))
+    serving = Serving(flow, metrics, desk, settings.max_body_bytes)
+    app = make_app(fleet, serving, doors(serving, fanout, Asides(settings, spare, upstream)))
     guarded = Guard(app, ring, metrics.requests)
     return Parts(
         settings,

@@ -5,28 +5,47 @@ Only what is listed here exists. Nothing is ever forwarded by path, so an engine
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
+import orjson
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
+from sunfleet_router.asides import Asides, CountTokens, Tokenizer
+from sunfleet_router.dialects.messages import Messages, refused
+from sunfleet_router.dialects.responses import Responses
+from sunfleet_router.door import Door, Serving
 from sunfleet_router.errors import InternalError, MethodNotAllowedError, NotFoundError, RouterError
+from sunfleet_router.fanout import Fanout
 from sunfleet_router.fleet import Fleet
-from sunfleet_router.generation import Generation, Serving
+from sunfleet_router.generation import Generation, Translated
 from sunfleet_router.guard import key_of
 from sunfleet_router.snapshot import Task
 
+_MESSAGES: Final = "/v1/messages"  # below it errors have Anthropic's shape
 
-def make_app(fleet: Fleet, serving: Serving) -> FastAPI:
+
+def doors(serving: Serving, fanout: Fanout, asides: Asides) -> dict[str, Door]:
+    """What is served by asking engines, by path."""
+    return {
+        "/v1/chat/completions": Generation("chat", serving, fanout),
+        "/v1/completions": Generation("completion", serving, fanout),
+        "/v1/responses": Translated(Responses(), serving, fanout),
+        _MESSAGES: Translated(Messages(), serving, fanout),
+        f"{_MESSAGES}/count_tokens": CountTokens(serving, asides),
+        "/tokenize": Tokenizer("/tokenize", serving, asides),
+        "/detokenize": Tokenizer("/detokenize", serving, asides),
+    }
+
+
+def make_app(fleet: Fleet, serving: Serving, doors: Mapping[str, Door]) -> FastAPI:
     """The application of the main port."""
     flow, desk = serving.flow, serving.desk
     app = FastAPI(title="Sunfleet router", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    for path, endpoint in {
-        "/v1/chat/completions": Generation("chat", serving),
-        "/v1/completions": Generation("completion", serving),
-    }.items():
-        app.router.routes.append(Route(path, endpoint, methods=["POST"]))
+    for path, door in doors.items():
+        app.router.routes.append(Route(path, door, methods=["POST"]))
 
     @app.get("/livez")
     async def livez() -> Response:
@@ -62,22 +81,24 @@ def _model(task: Task) -> dict[str, Any]:
     return described
 
 
-def _answer(error: RouterError) -> Response:
-    return Response(error.to_json(), error.status, error.headers(), media_type="application/json")
+def _answer(request: Request, error: RouterError) -> Response:
+    anthropic = request.url.path.startswith(_MESSAGES)
+    body = orjson.dumps(refused(error.status, error.to_object()["error"])) if anthropic else error.to_json()
+    return Response(body, error.status, error.headers(), media_type="application/json")
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.status_code == MethodNotAllowedError.status:
-        answer = _answer(MethodNotAllowedError(f"{request.method} is not allowed for this path."))
+        answer = _answer(request, MethodNotAllowedError(f"{request.method} is not allowed for this path."))
         answer.headers.update(error.headers or {})  # Allow
         return answer
-    return _answer(NotFoundError("There is no such path here.", code="path_not_found"))
+    return _answer(request, NotFoundError("There is no such path here.", code="path_not_found"))
 
 
-async def _on_router_error(_: Request, error: Exception) -> Response:
+async def _on_router_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RouterError)  # noqa: S101 registered for this class
-    return _answer(error)
+    return _answer(request, error)
 
 
-async def _on_bug(_: Request, __: Exception) -> Response:
-    return _answer(InternalError())
+async def _on_bug(request: Request, _: Exception) -> Response:
+    return _answer(request, InternalError())

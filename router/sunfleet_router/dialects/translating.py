@@ -16,7 +16,7 @@ _LENGTH = b"content-length"
 
 
 class Translating:
-    """One request's. Errors need no request, so they can be sent before :meth:`read`."""
+    """One request's. Errors are translated even before :meth:`read`, answers only after it."""
 
     def __init__(self, send: Send, dialect: Dialect) -> None:
         self._send = send
@@ -67,10 +67,11 @@ class Translating:
 
     async def _whole(self) -> None:
         status, answer = self._start["status"], orjson.loads(self._body)
-        if status == 200 and self._answering is not None:
-            translated = self._answering.whole(answer)
-        else:
+        translated = answer
+        if status != 200:
             translated = self._dialect.refused(status, answer["error"])
+        elif self._answering is not None:
+            translated = self._answering.whole(answer)
         body = orjson.dumps(translated)
         headers = [header for header in self._start["headers"] if header[0] != _LENGTH]
         await self._send({**self._start, "headers": [*headers, (_LENGTH, str(len(body)).encode())]})

@@ -20,10 +20,10 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from sunfleet_api import wire
-from sunfleet_fakes.engine import generate, handover, metrics
+from sunfleet_fakes.engine import generate, handover, metrics, tokens
 from sunfleet_fakes.engine.behaviour import Behaviour
 from sunfleet_fakes.engine.ledger import LeaseLostError
-from sunfleet_fakes.engine.request import Kind
+from sunfleet_fakes.engine.request import ApiError, Kind, detokenize_body, tokenize_body
 from sunfleet_fakes.engine.state import Engine
 
 ENGINE_VERSION = "fake-1"
@@ -84,6 +84,30 @@ class Controls:
         limit = self._engine.settings.max_model_len
         data = [{"id": name, "object": "model", "owned_by": "vllm", "max_model_len": limit} for name in names]
         return JSONResponse({"object": "list", "data": data})
+
+    async def tokenize(self, request: Request) -> Response:
+        return await self._tokens(request, tokenize_body, lambda ids: {
+            "count": len(ids), "max_model_len": self._engine.settings.max_model_len, "tokens": ids, "token_strs": None,
+        })  # fmt: skip
+
+    async def detokenize(self, request: Request) -> Response:
+        return await self._tokens(
+            request, detokenize_body, lambda ids: {"prompt": "".join(map(tokens.token_text, ids))}
+        )
+
+    async def _tokens(
+        self, request: Request, read: Callable[[bytes], list[int]], answer: Callable[[list[int]], dict[str, Any]]
+    ) -> Response:
+        raw, behaviour = await request.body(), self._engine.behaviour_for_request()
+        record = self._engine.remember(request.url.path, dict(request.headers), _readable(raw), "tokens")
+        try:
+            status, body = 200, answer(read(raw))
+        except ApiError as error:
+            status, body = error.status, error.body
+        if behaviour.fail_status:
+            status, body = behaviour.fail_status, {"error": {"message": behaviour.fail_message, "code": "fault"}}
+        record.outcome, record.status = ("completed" if status == 200 else "refused"), status
+        return JSONResponse(body, status)
 
     async def metrics(self, _: Request) -> Response:
         return PlainTextResponse(metrics.render(self._engine), media_type=metrics.CONTENT_TYPE)
@@ -153,6 +177,8 @@ def create_app(engine: Engine, reset: Callable[[Scope], None]) -> Starlette:
         Route("/v1/models", controls.models),
         Route("/v1/chat/completions", Generate(engine, "chat", reset), methods=["POST"]),
         Route("/v1/completions", Generate(engine, "completion", reset), methods=["POST"]),
+        Route("/tokenize", controls.tokenize, methods=["POST"]),
+        Route("/detokenize", controls.detokenize, methods=["POST"]),
         Route("/metrics", controls.metrics),
         Route(wire.RELEASE_PATH, controls.release, methods=["POST"]),
         Route(handover.KV_PATH + "/{engine_id}/{request_id}", controls.kv),

@@ -41,6 +41,9 @@ class Behaviour(Faults):
     """Faults beside the ordinary properties of this engine: speed, room, length of answers, probes."""
 
     answer_tokens: int = Field(default=16, ge=1)  # length of an answer incl. EOS when max_tokens does not cut it
+    reasoning_tokens: int = Field(default=0, ge=0)  # of a chat's answer: its first ones are reasoning, not content
+    calls_tools: bool = False  # what is no reasoning is a call of the first tool, if a chat offers any
+    stop_reason: str | None = None  # named when an answer ends by itself
     tokens_per_second: float = Field(default=0.0, ge=0)  # per request; 0: as fast as it goes
     accept_seconds: float = 0.0
     prefill_seconds: float = 0.0

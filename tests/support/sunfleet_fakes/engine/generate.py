@@ -73,7 +73,7 @@ class Leg:
         engine.counters.prompt_tokens_by_source["local_compute"] += len(request.prompt)
         kv = tokens.kv_tag(engine.identity, request.prompt)
         first = tokens.first_token(kv, _ENDLESS if request.resumed else self._natural_length(request))
-        answer = answers.Answer(request, self._record.answer_id)
+        answer = self._answer_to(request)
         finish = "stop" if first == tokens.EOS else "length"
         transfer = None
         if finish == "length" and request.transfer.get("do_remote_decode"):
@@ -94,10 +94,17 @@ class Leg:
         await self._phase("first_token", behaviour.first_token_seconds)
         tag = self._tag_after(kv, request)
         seeds = list(request.seed_tokens) or [tokens.later_token(tag, 0, self._natural_length(request))]
-        answer = answers.Answer(request, self._record.answer_id, cached)
+        answer = self._answer_to(request, cached)
         if wire.KEY_CREATED in request.transfer:
             answer = replace(answer, created=request.transfer[wire.KEY_CREATED])
         await self._emit(answer, seeds, tag, behaviour.repeat_token_at)
+
+    def _answer_to(self, request: Generation, cached: int = 0) -> answers.Answer:
+        behaviour = self._behaviour
+        return answers.Answer(
+            request, self._record.answer_id, cached, behaviour.reasoning_tokens if request.kind == "chat" else 0,
+            behaviour.calls_tools, behaviour.stop_reason,
+        )  # fmt: skip
 
     async def _load(self, request: Generation) -> tuple[int, int]:
         """Tag of the prompt's KV, and how many prompt tokens of it came from elsewhere."""

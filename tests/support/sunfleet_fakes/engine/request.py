@@ -37,6 +37,8 @@ class Generation:
     ignore_eos: bool
     stream: bool
     include_usage: bool
+    continuous_usage: bool
+    tool: str  # the tool that a model with tools would call here; empty without one
     return_token_ids: bool
     logprobs: int | None  # alternatives wanted for each token
     transfer: Mapping[str, Any]
@@ -94,6 +96,8 @@ def parse(kind: Kind, raw: bytes, max_model_len: int) -> Generation:
         ignore_eos=bool(body.get("ignore_eos")),
         stream=bool(body.get("stream")),
         include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
+        continuous_usage=bool((body.get("stream_options") or {}).get("continuous_usage_stats")),
+        tool=_tool(body),
         return_token_ids=bool(body.get("return_token_ids")),
         logprobs=_logprobs(kind, body),
         transfer=transfer,
@@ -148,6 +152,26 @@ def _prompt(kind: Kind, body: Mapping[str, Any]) -> list[int]:
     if isinstance(prompt, list) and all(isinstance(item, int) for item in prompt):
         return prompt
     raise ApiError(400, "prompt must be one string or one list of token ids")
+
+
+def _tool(body: Mapping[str, Any]) -> str:
+    if not body.get("tools") or body.get("tool_choice") == "none":
+        return ""
+    return str(body["tools"][0]["function"]["name"])
+
+
+def tokenize_body(raw: bytes) -> list[int]:
+    """The tokens of a ``/tokenize`` body, of either kind. Raises :class:`ApiError` 400."""
+    body = _json_object(raw)
+    return _prompt("chat" if "messages" in body else "completion", body)
+
+
+def detokenize_body(raw: bytes) -> list[int]:
+    """The tokens of a ``/detokenize`` body. Raises :class:`ApiError` 400."""
+    found = _json_object(raw).get("tokens")
+    if not isinstance(found, list) or not all(isinstance(token, int) for token in found):
+        raise ApiError(400, "tokens must be a list of token ids")
+    return found
 
 
 def _logprobs(kind: Kind, body: Mapping[str, Any]) -> int | None:

@@ -1,0 +1,125 @@
+"""Raw ASGI applications of the routes that ask engines: from a client's body to an answer, and errors to the client."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from starlette.types import Receive, Scope, Send
+
+from sunfleet_router.desk import Desk
+from sunfleet_router.errors import ClientGoneError, InternalError, RouterError
+from sunfleet_router.flow import Flow
+from sunfleet_router.guard import key_of
+from sunfleet_router.key import Key
+from sunfleet_router.logs import REQUEST
+from sunfleet_router.metrics import Metrics
+from sunfleet_router.presence import Presence, read_body
+from sunfleet_router.reply import ClientReply
+from sunfleet_router.snapshot import Task
+
+logger = logging.getLogger(__name__)
+
+# Engines make their own request ids from it, and it ends up in logs: plain and short, or we make another.
+_REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+# The only headers of a client that reach an engine, besides the request id.
+_FORWARDED = ("traceparent", "tracestate")
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What all doors share."""
+
+    flow: Flow
+    metrics: Metrics
+    desk: Desk
+    max_body: int  # bytes
+
+
+@dataclass(slots=True)
+class Caller:
+    """One request at a door. ``headers`` are those for engines; ``task`` is noted as soon as it is known."""
+
+    key: Key
+    request_id: str
+    headers: dict[str, str]
+    send: Send
+    reply: ClientReply
+    task: Task | None = None
+
+
+class Door(ABC):
+    """One route: reads the body, watches the client, and answers whatever goes wrong."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+
+    @abstractmethod
+    async def serve(self, body: bytes, caller: Caller) -> None:
+        """Answer one request; raises what the client is to be told."""
+
+    def caller(self, send: Send, key: Key, request_id: str, headers: dict[str, str]) -> Caller:
+        """Open a request; a door that answers in another form puts its own ``send`` in between."""
+        reply = ClientReply(send, request_id, closing=self._serving.desk.draining)
+        return Caller(key, request_id, headers, send, reply)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        serving, headers = self._serving, _headers(scope)
+        request_id = _request_id(headers)
+        REQUEST.set(request_id)
+        caller = self.caller(send, key_of(scope), request_id, _for_engines(headers, request_id))
+        code, began = "ok", time.monotonic()
+        try:
+            body = await read_body(receive, serving.max_body, _announced(headers))
+            began = time.monotonic()
+            with Presence(receive) as presence:
+                serving.desk.enter(presence, caller.reply)
+                try:
+                    await self.serve(body, caller)
+                finally:
+                    serving.desk.leave(presence)
+        except ClientGoneError as gone:
+            code = gone.code
+            caller.reply.abandon()
+        except RouterError as error:
+            code = error.label
+            _log(error, caller)
+            await caller.reply.error(error)
+        except Exception:  # whatever a bug raises, the client gets an error object and no stack trace
+            code = InternalError.code
+            logger.exception("request %s failed", request_id)
+            await caller.reply.error(InternalError())
+        finally:
+            task = caller.task.name if caller.task else ""
+            serving.metrics.finished(task, caller.key.name, code)
+            if task:
+                serving.metrics.request_seconds.labels(task).observe(time.monotonic() - began)
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _request_id(headers: dict[str, str]) -> str:
+    given = headers.get("x-request-id", "")
+    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def _announced(headers: dict[str, str]) -> int | None:
+    length = headers.get("content-length", "")
+    return int(length) if length.isdecimal() else None
+
+
+def _for_engines(headers: dict[str, str], request_id: str) -> dict[str, str]:
+    forwarded = {name: headers[name] for name in _FORWARDED if name in headers}
+    return {"x-request-id": request_id, **forwarded}
+
+
+def _log(error: RouterError, caller: Caller) -> None:
+    level = logging.WARNING if error.status >= 500 else logging.DEBUG
+    task = caller.task.name if caller.task else ""
+    logger.log(level, "request %s of %r: %s %s", caller.request_id, task, error.code, error.__cause__ or "")
