@@ -36,6 +36,10 @@ _NO_SUCH_ANSWER: Final = {
     "prompt_logprobs": "log-probabilities of the prompt are not available through a shared decoder",
     "echo": "echoing the prompt is not available through a shared decoder",
     "use_beam_search": "beam search is not available through a shared decoder",
+    "suffix": "filling in the middle is not available through a shared decoder",
+    "logprob_token_ids": "log-probabilities of chosen tokens are not available through a shared decoder",
+    "thinking_token_budget": "a budget of thinking tokens needs a sampler that has seen every step",
+    "return_prompt_text": "the decoder, which answers, never sees the prompt's text. Use POST /tokenize",
 }
 
 
@@ -140,8 +144,8 @@ def refuse_steering(body: dict[str, Any]) -> None:
 
 def _refuse_unanswerable(body: dict[str, Any]) -> None:
     for name, reason in _NO_SUCH_ANSWER.items():
-        # 0 asks for prompt log-probabilities too; False and null ask for nothing.
-        if body.get(name) is not None and body[name] is not False:
+        # 0 asks for prompt log-probabilities too; false, null and what is empty ask for nothing.
+        if body.get(name) not in (None, "", []) and body[name] is not False:
             raise InvalidRequestError(f"{name!r} is not supported: {reason}.", param=name, code="unsupported_parameter")
 
 

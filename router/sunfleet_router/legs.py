@@ -17,6 +17,8 @@ from sunfleet_router.told import Told
 
 PATHS: Final = {"chat": "/v1/chat/completions", "completion": "/v1/completions"}
 
+# The prefill has cut the prompt already, and its KV is of that one.
+_NOT_FOR_DECODE: Final = ("truncate_prompt_tokens", "truncation_side")
 _NOT_FOR_PREFILL: Final = ("max_completion_tokens", "stream_options", "stream_interval")
 
 
@@ -81,7 +83,7 @@ def resume_body(ask: Ask, salt: str, reply: PrefillReply, told: Told) -> bytes:
 
 
 def _decode(ask: Ask, salt: str, reply: PrefillReply, params: dict[str, Any]) -> bytes:
-    body = dict(ask.body)
+    body = {key: value for key, value in ask.body.items() if key not in _NOT_FOR_DECODE}
     body |= {"model": wire.ENGINE_MODEL, "kv_transfer_params": params, "cache_salt": salt}
     if ask.kind == "completion":
         body["prompt"] = reply.prompt

@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
+from sunfleet_router import openapi
 from sunfleet_router.asides import Asides, CountTokens, Tokenizer
 from sunfleet_router.dialects.messages import Messages, refused
 from sunfleet_router.dialects.responses import Responses
@@ -42,7 +43,7 @@ def doors(serving: Serving, fanout: Fanout, asides: Asides) -> dict[str, Door]:
 
 def make_app(fleet: Fleet, serving: Serving, doors: Mapping[str, Door]) -> FastAPI:
     """The application of the main port."""
-    flow, desk = serving.flow, serving.desk
+    flow, desk, described = serving.flow, serving.desk, orjson.dumps(openapi.document())
     app = FastAPI(title="Sunfleet router", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     for path, door in doors.items():
         app.router.routes.append(Route(path, door, methods=["POST"]))
@@ -55,6 +56,10 @@ def make_app(fleet: Fleet, serving: Serving, doors: Mapping[str, Door]) -> FastA
     async def readyz() -> Response:
         reason = "draining" if desk.draining else "" if fleet.synced else "the fleet is not known yet"
         return Response((reason or "ok") + "\n", 503 if reason else 200, media_type="text/plain")
+
+    @app.get("/openapi.json")
+    async def document() -> Response:
+        return Response(described, media_type="application/json")
 
     @app.get("/v1/models")
     async def models(request: Request) -> dict[str, Any]:

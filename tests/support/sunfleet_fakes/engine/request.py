@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,6 +12,8 @@ from sunfleet_api import wire
 from sunfleet_fakes.engine import logprobs, tokens
 
 Kind = Literal["chat", "completion"]
+
+_MOST_LOGPROBS = 20
 
 
 class ApiError(Exception):
@@ -65,8 +68,22 @@ class Generation:
         return str(self.transfer.get(wire.KEY_RESPONSE_MODEL) or self.model)
 
 
+@contextmanager
+def readable() -> Iterator[None]:
+    """What the engine's own models would not validate is a bad request here too."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ApiError(400, f"the request is of another shape: {error!r}") from error
+
+
 def parse(kind: Kind, raw: bytes, max_model_len: int) -> Generation:
     """Read a body. Raises :class:`ApiError` 400 or 404."""
+    with readable():
+        return _parse(kind, raw, max_model_len)
+
+
+def _parse(kind: Kind, raw: bytes, max_model_len: int) -> Generation:
     body = _json_object(raw)
     transfer = body.get("kv_transfer_params") or {}
     prompt = tuple(transfer.get(wire.KEY_PROMPT_TOKEN_IDS) or _prompt(kind, body))
@@ -162,8 +179,9 @@ def _tool(body: Mapping[str, Any]) -> str:
 
 def tokenize_body(raw: bytes) -> list[int]:
     """The tokens of a ``/tokenize`` body, of either kind. Raises :class:`ApiError` 400."""
-    body = _json_object(raw)
-    return _prompt("chat" if "messages" in body else "completion", body)
+    with readable():
+        body = _json_object(raw)
+        return _prompt("chat" if "messages" in body else "completion", body)
 
 
 def detokenize_body(raw: bytes) -> list[int]:
@@ -176,8 +194,12 @@ def detokenize_body(raw: bytes) -> list[int]:
 
 def _logprobs(kind: Kind, body: Mapping[str, Any]) -> int | None:
     if kind == "chat":
-        return int(body.get("top_logprobs") or 0) if body.get("logprobs") else None
-    return body.get("logprobs")
+        wanted = int(body.get("top_logprobs") or 0) if body.get("logprobs") else None
+    else:
+        wanted = body.get("logprobs")
+    if wanted is not None and not 0 <= wanted <= _MOST_LOGPROBS:
+        raise ApiError(400, f"at most {_MOST_LOGPROBS} log-probabilities are told of each token")
+    return wanted
 
 
 def _message(message: Mapping[str, Any]) -> str:
