@@ -14,7 +14,7 @@ from sunfleet_router.connection import UpstreamError
 from sunfleet_router.dialects.messages import Messages
 from sunfleet_router.dialects.messages.request import counted
 from sunfleet_router.dialects.translating import Translating
-from sunfleet_router.door import Door, Serving, Caller
+from sunfleet_router.door import Caller, Door, Serving
 from sunfleet_router.errors import LegFailedError, NoPrefillEndpointError
 from sunfleet_router.key import Key
 from sunfleet_router.load import Load

@@ -8,7 +8,7 @@ from sunfleet_router import clientbody
 from sunfleet_router.clientbody import Ask, Kind
 from sunfleet_router.dialects import Dialect
 from sunfleet_router.dialects.translating import Translating
-from sunfleet_router.door import Door, Serving, Caller
+from sunfleet_router.door import Caller, Door, Serving
 from sunfleet_router.fanout import Fanout
 from sunfleet_router.key import Key
 

@@ -12,6 +12,7 @@ from typing import Final
 from prometheus_client import Counter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sunfleet_router.dialects.translating import worded
 from sunfleet_router.errors import UnauthenticatedError, UnavailableError
 from sunfleet_router.key import Key
 from sunfleet_router.keyring import KeyRing
@@ -36,7 +37,7 @@ class Guard:
             except (UnauthenticatedError, UnavailableError) as error:
                 self._outcomes.labels("", error.code).inc()
                 # The body is not read: a connection whose rest is unknown is of no more use.
-                await ClientReply(send, uuid.uuid4().hex, closing=True).error(error)
+                await ClientReply(worded(send, scope["path"]), uuid.uuid4().hex, closing=True).error(error)
                 return
         await self._app(scope, receive, send)
 

@@ -6,7 +6,7 @@ Only what is listed here exists. Nothing is ever forwarded by path, so an engine
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -17,6 +17,7 @@ from sunfleet_router import openapi
 from sunfleet_router.asides import Asides, CountTokens, Tokenizer
 from sunfleet_router.dialects.messages import Messages, refused
 from sunfleet_router.dialects.responses import Responses
+from sunfleet_router.dialects.translating import MESSAGES
 from sunfleet_router.door import Door, Serving
 from sunfleet_router.errors import InternalError, MethodNotAllowedError, NotFoundError, RouterError
 from sunfleet_router.fanout import Fanout
@@ -25,8 +26,6 @@ from sunfleet_router.generation import Generation, Translated
 from sunfleet_router.guard import key_of
 from sunfleet_router.snapshot import Task
 
-_MESSAGES: Final = "/v1/messages"  # below it errors have Anthropic's shape
-
 
 def doors(serving: Serving, fanout: Fanout, asides: Asides) -> dict[str, Door]:
     """What is served by asking engines, by path."""
@@ -34,8 +33,8 @@ def doors(serving: Serving, fanout: Fanout, asides: Asides) -> dict[str, Door]:
         "/v1/chat/completions": Generation("chat", serving, fanout),
         "/v1/completions": Generation("completion", serving, fanout),
         "/v1/responses": Translated(Responses(), serving, fanout),
-        _MESSAGES: Translated(Messages(), serving, fanout),
-        f"{_MESSAGES}/count_tokens": CountTokens(serving, asides),
+        MESSAGES: Translated(Messages(), serving, fanout),
+        f"{MESSAGES}/count_tokens": CountTokens(serving, asides),
         "/tokenize": Tokenizer("/tokenize", serving, asides),
         "/detokenize": Tokenizer("/detokenize", serving, asides),
     }
@@ -87,7 +86,7 @@ def _model(task: Task) -> dict[str, Any]:
 
 
 def _answer(request: Request, error: RouterError) -> Response:
-    anthropic = request.url.path.startswith(_MESSAGES)
+    anthropic = request.url.path.startswith(MESSAGES)
     body = orjson.dumps(refused(error.status, error.to_object()["error"])) if anthropic else error.to_json()
     return Response(body, error.status, error.headers(), media_type="application/json")
 

@@ -10,9 +10,16 @@ import orjson
 from sunfleet_router import clientbody, sse
 from sunfleet_router.clientbody import Ask
 from sunfleet_router.dialects import Answering, Dialect
+from sunfleet_router.dialects.messages import Messages
 from sunfleet_router.relay import Send
 
 _LENGTH = b"content-length"
+MESSAGES = "/v1/messages"
+
+
+def worded(send: Send, path: str) -> Send:
+    """The ``send`` that an error of the router itself goes to: below some paths clients expect another form."""
+    return Translating(send, Messages()) if path.startswith(MESSAGES) else send
 
 
 class Translating:

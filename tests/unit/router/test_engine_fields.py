@@ -28,7 +28,7 @@ TRANSFER = {
 BOTH = {
     "add_special_tokens", "allowed_token_ids", "bad_words", "frequency_penalty", "ignore_eos",
     "include_stop_str_in_output", "length_penalty", "logit_bias", "logprobs", "min_p", "presence_penalty",
-    "repetition_detection", "repetition_penalty", "response_format", "return_token_ids", "return_token_offsets",
+    "repetition_detection", "repetition_penalty", "response_format", "return_token_offsets",
     "skip_special_tokens", "spaces_between_special_tokens", "stop", "stop_token_ids", "stream_interval",
     "structured_outputs", "temperature", "top_k", "top_p", "user", "watermarking",
 }  # fmt: skip
@@ -44,11 +44,11 @@ PASSES: dict[Kind, set[str]] = {
 HANDLED: dict[Kind, set[str]] = {
     "chat": {
         "model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens", "n",
-        "seed", "truncate_prompt_tokens", "truncation_side",
+        "priority", "return_token_ids", "seed", "truncate_prompt_tokens", "truncation_side",
     },
     "completion": {
-        "model", "prompt", "stream", "stream_options", "max_tokens", "min_tokens", "n", "seed",
-        "truncate_prompt_tokens", "truncation_side",
+        "model", "prompt", "stream", "stream_options", "max_tokens", "min_tokens", "n", "priority",
+        "return_token_ids", "seed", "truncate_prompt_tokens", "truncation_side",
     },
 }  # fmt: skip
 UNANSWERABLE = {

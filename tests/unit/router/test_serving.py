@@ -12,6 +12,7 @@ import pytest
 
 from sunfleet_api import wire
 from sunfleet_fakes.harness import expected_text, tokenize
+from sunfleet_router import openapi
 from sunfleet_router_harness import SALT, Engines, Router, RouterFactory, fleet_file
 
 PROMPT = "what is six times seven"
@@ -217,4 +218,24 @@ async def test_many_requests_of_both_tasks_are_each_exact_and_share_the_pool(rou
     await asyncio.gather(*(ask(number) for number in range(60)))
     assert engines.decode.requests()
     assert engines.decode_too.requests()
+    assert sum(engine.prompt_tokens("local_compute") for engine in (engines.decode, engines.decode_too)) == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_every_path_that_makes_tokens_prefills_exactly_once_and_decodes_elsewhere(
+    router: Router, engines: Engines, stream: bool
+) -> None:
+    least = {
+        "/v1/chat/completions": CHAT,
+        "/v1/completions": COMPLETION,
+        "/v1/responses": {"model": "acme/maths", "input": PROMPT},
+        "/v1/messages": {**CHAT, "max_tokens": 16},
+    }
+    aside = {"/v1/messages/count_tokens", "/tokenize", "/detokenize"}
+    assert least.keys() | aside == {path for path, methods in openapi.document()["paths"].items() if "post" in methods}
+    for number, (path, body) in enumerate(least.items(), 1):
+        async with router.http.post(router.url + path, json={**body, "stream": stream}) as answer:
+            assert answer.status == 200, await answer.text()
+            await answer.read()
+        assert (len(engines.prefill_requests()), len(engines.decode_requests())) == (number, number), path
     assert sum(engine.prompt_tokens("local_compute") for engine in (engines.decode, engines.decode_too)) == 0

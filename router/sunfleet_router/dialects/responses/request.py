@@ -14,7 +14,7 @@ SAME_NAME: Final = (
     "model", "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
     "seed", "stop", "stop_token_ids", "ignore_eos", "logit_bias", "skip_special_tokens", "include_stop_str_in_output",
     "include_reasoning", "parallel_tool_calls", "structured_outputs", "chat_template_kwargs", "media_io_kwargs",
-    "watermarking", "user",
+    "watermarking", "user", "priority",
 )  # fmt: skip
 _NO_STATE: Final = "this service keeps no responses. Send the whole conversation as 'input'"
 REFUSED: Final = {
