@@ -146,12 +146,12 @@ def test_a_stop_string_may_begin_in_the_prefills_token(servers: Servers, judge: 
 
 
 REFUSED: dict[str, tuple[str, Json]] = {
-    "several answers": (CHAT, {"n": 2}),
     "best of several": (COMPLETION, {"best_of": 2}),
+    "the prompt's text": (CHAT, {"return_prompt_text": True}),
+    "chosen tokens' log-probabilities": (COMPLETION, {"logprobs": 1, "logprob_token_ids": [260]}),
     "echo": (COMPLETION, {"echo": True}),
     "prompt log-probabilities": (COMPLETION, {"prompt_logprobs": 1}),
     "beam search": (COMPLETION, {"use_beam_search": True}),
-    "several prompts": (COMPLETION, {"prompt": ["a", "b"]}),
     "suffix": (COMPLETION, {"suffix": "end"}),
 }
 
