@@ -225,7 +225,7 @@ async def test_many_requests_of_both_tasks_are_each_exact_and_share_the_pool(rou
 async def test_every_path_that_makes_tokens_prefills_exactly_once_and_decodes_elsewhere(
     router: Router, engines: Engines, stream: bool
 ) -> None:
-    least = {
+    least: dict[str, dict[str, Any]] = {
         "/v1/chat/completions": CHAT,
         "/v1/completions": COMPLETION,
         "/v1/responses": {"model": "acme/maths", "input": PROMPT},

@@ -1,4 +1,4 @@
-"""The recorded fields of the engine's request bodies, by which the router's tests decide, are the installed engine's."""
+"""The recorded fields of the engine's request bodies, by which the router decides, are the installed engine's."""
 
 from __future__ import annotations
 
