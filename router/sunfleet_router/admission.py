@@ -107,6 +107,7 @@ class Admission:
         if claim.decoder not in self._lines:
             choice = self._choose(claim)
             if isinstance(choice, Choice) or (isinstance(choice, Reject) and not claim.resumed):
+                self._share(claim.decoder).passed(claim.task.name)
                 return self._book(claim, choice)
         with self.waiting.one(claim):
             return await self._wait(claim)

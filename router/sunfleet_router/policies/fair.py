@@ -16,7 +16,7 @@ class FairShare:
 
     def __init__(self) -> None:
         self._charged: dict[str, float] = {}
-        self._floor = 0.0  # level of the task that was served last when nobody was left waiting
+        self._floor = 0.0  # level of a task that was served when nobody waited, or nobody was left waiting
 
     def level(self, task: str) -> float:
         """What the task has had; the least is served next."""
@@ -30,6 +30,10 @@ class FairShare:
     def charge(self, task: str, tokens: float, weight: int) -> None:
         """Count ``tokens`` for ``task``; a negative number gives back what was reserved and not used."""
         self._charged[task] = self.level(task) + tokens / weight
+
+    def passed(self, task: str) -> None:
+        """``task`` is served at once, since nobody waits: whoever comes to wait starts level with it."""
+        self._floor = max(self._floor, self.level(task))
 
     def rest(self, served: str) -> None:
         """Nobody waits any more, ``served`` was the last who did. Those at its level or below need no memory."""

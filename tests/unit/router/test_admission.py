@@ -279,3 +279,24 @@ async def test_room_that_was_reserved_and_not_used_is_not_charged(fleet: Fleet) 
 
     await asyncio.gather(*(ask(name) for name in "ab" * 20))
     assert order[:22].count("b") == 20
+
+
+async def test_what_was_used_while_there_was_room_for_all_is_held_against_nobody(fleet: Fleet) -> None:
+    fleet.replace(Snapshot({name: Task(name) for name in "ab"}, {POOL: (pod("a"),)}))
+    books = Admission(fleet, Load(1.0), Waiting(Bounds(1000, 1_000_000, 0)))
+    order: list[str] = []
+
+    async def ask(name: str) -> None:
+        async with books.reserve(of(name, 1000)) as seat:
+            order.append(name)
+            await asyncio.sleep(0)
+            seat.spent = 1000
+
+    for _ in range(50):
+        await ask("a")
+    order.clear()
+    async with books.reserve(of("a", 1000)):
+        waiting = [asyncio.ensure_future(ask(name)) for name in "bbbbbbbbbbaaaaaaaaaa"]
+        await asyncio.sleep(0)
+    await asyncio.gather(*waiting)
+    assert order[:10].count("a") in (4, 5)
