@@ -21,7 +21,7 @@ from pathlib import Path
 from handover.flow import Flow, Timed
 from handover.statistics import Compared, compare
 from sunfleet_cluster.state import StateFolder
-from support.engines import Engines
+from support.engines import Engines, tidy_up_on_sigterm
 from support.local_tasks import base_prefill, decoder
 from support.stock import ordinary_server
 
@@ -95,6 +95,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=200)
     parser.add_argument("--output", type=int, default=64)
     given = parser.parse_args()
+    tidy_up_on_sigterm()
     state = StateFolder.from_env()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         sun = stack.enter_context(sun_pair(state, Path(name) / "sun"))

@@ -20,6 +20,7 @@ from pathlib import Path
 from handover.cpu import cpu_seconds
 from handover.flow import Flow, Timed
 from sunfleet_cluster.state import StateFolder
+from support.engines import tidy_up_on_sigterm
 from support.stock import StockServer, ordinary_server
 
 DELAYS = (0, 100, 500, 1000, 5000)  # microseconds
@@ -82,6 +83,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=60)
     parser.add_argument("--prompt", type=int, default=200)
     given = parser.parse_args()
+    tidy_up_on_sigterm()
     print("| delay, µs | idle prefill | idle decode | hand-over, median ms (quartiles) | TTFT, median ms |")
     print("|---|---|---|---|---|")
     for delay in given.delays:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sunfleet_cluster.state import StateFolder
+from support.engines import tidy_up_on_sigterm
 from support.judge import Judge
 from support.kubectl import Kubectl
 from support.running import RunningFleet, running_fleet
@@ -20,6 +21,7 @@ TIMEOUT_SECONDS = 900  # the first test of a folder waits for its engines
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_JUDGE] = Judge()
+    tidy_up_on_sigterm()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

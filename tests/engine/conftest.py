@@ -16,7 +16,7 @@ import pytest
 from tests.engine.legs import Pair
 
 from sunfleet_cluster.state import StateFolder
-from support.engines import ROOT, Engine, Engines
+from support.engines import ROOT, Engine, Engines, tidy_up_on_sigterm
 from support.reference import Reference
 
 # Merging rounds to the checkpoint's type; here both sides read the merged weights, so float32 keeps them whole.
@@ -38,8 +38,9 @@ REASONING = {"reasoning-parser": "granite", "structured-outputs-config": '{"enab
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name this suite's marker."""
+    """Name this suite's marker; leave no engines behind."""
     config.addinivalue_line("markers", "brief: part of the engine suite's three-minute subset")
+    tidy_up_on_sigterm()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -191,3 +194,27 @@ def test_a_port_in_use_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
         port = taken.getsockname()[1]
         monkeypatch.setattr(engines, "_PORTS", range(port, port + 20))
         assert port not in [free_ports(1)[0] for _ in range(8)]
+
+
+ENDED = """
+from support.engines import tidy_up_on_sigterm
+import signal
+tidy_up_on_sigterm()
+try:
+    print("started", flush=True)
+    signal.pause()
+finally:
+    print("engines stopped", flush=True)
+"""
+
+
+def test_a_suite_that_is_terminated_stops_its_engines_first() -> None:
+    path = os.pathsep.join(str(engines.ROOT / room) for room in ("e2e", "e2e/cluster", "crds"))
+    with subprocess.Popen(
+        [sys.executable, "-c", ENDED], env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True,
+    ) as suite:  # fmt: skip
+        assert suite.stdout is not None
+        assert suite.stdout.readline() == "started\n"
+        suite.terminate()
+        assert suite.stdout.read() == "engines stopped\n"
