@@ -16,7 +16,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 CLUSTER := PYTHONPATH=e2e/cluster:crds $(PY) -m sunfleet_cluster
 ENGINE_PY := PYTHONPATH=crds:worker_images/tuner $(SUNFLEET_STATE)/engine/bin/python
-TYPED := crds operator router worker_images/vllm worker_images/weights worker_images/tuner e2e bench tests
+TYPED := crds operator router cli worker_images/vllm worker_images/weights worker_images/tuner e2e bench tests
 PYTEST := $(PY) -m pytest -q
 
 ##@ Main
@@ -32,6 +32,7 @@ check: venv ## Format, lint, types, import layers, layout, generated files
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy $(TYPED)
 	$(VENV)/bin/lint-imports
+	PYTHONPATH=cli $(VENV)/bin/lint-imports cli/importlinter.toml
 	PYTHONPATH=crds $(PY) -m sunfleet_api.generate --check
 	$(PYTEST) tests/static
 
@@ -91,7 +92,7 @@ setup: ## All set-up steps
 venv: $(VENV)/.stamp ## The project's Python environment, from the lock file
 
 $(VENV)/.stamp: uv.lock pyproject.toml | $(UV)
-	$(UV) sync --quiet --frozen --extra operator --extra router --extra tracing --extra weights --python $(PYTHON)
+	$(UV) sync --quiet --frozen --extra operator --extra router --extra tracing --extra weights --extra cli --python $(PYTHON)
 	touch $@
 
 $(SUNFLEET_STATE)/uv/bin/uv:

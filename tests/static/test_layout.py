@@ -10,7 +10,7 @@ import pytest
 
 from checkout import ROOT, python_files, tracked_files
 
-PRODUCT = ("crds", "operator", "router", "worker_images")
+PRODUCT = ("crds", "operator", "router", "worker_images", "cli")
 # Each process reads its environment in one settings class; these files hold it.
 SETTINGS_FILES = re.compile(r"settings\.py$")
 

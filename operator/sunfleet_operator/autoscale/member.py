@@ -72,7 +72,8 @@ def _wish(member: Member, before: State, now: float) -> Wish:
         rested = _zero(member, signals, state)
         if rested is not None:
             return Wish(_with_figures(rested, member, state, None), state)
-        exact = _prefill(member, signals, state)
+        exact = _prefill(member, signals, state, now)
+        state = replace(state, backlog=(now, signals.backlog or 0.0))
     else:
         found = _decode(member, signals, state)
         if found is None:
@@ -155,13 +156,16 @@ def _zero(member: Member, signals: PrefillSignals, state: State) -> Decision | N
     return Decision(0, Why.IDLE, f"no work for {number(idle)} s (idleSeconds {rule.idle_seconds})", wished=0)
 
 
-def _prefill(member: Member, signals: PrefillSignals, state: State) -> float:
+def _prefill(member: Member, signals: PrefillSignals, state: State, now: float) -> float:
+    since, before = state.backlog or (now, 0.0)
     load = PrefillLoad(
         token_rate=signals.token_rate or 0.0,
         prompt_rate=signals.prompt_rate or 0.0,
         backlog=signals.backlog or 0.0,
         oldest=signals.oldest or 0.0,
         per_pod=state.throughput.per_pod,
+        growth=((signals.backlog or 0.0) - before) / (now - since) if now > since else 0.0,
+        startup=member.pods.startup_seconds or 0.0,
     )
     return need.prefill_need(load, member.auto.targets, ready=member.pods.ready, present=member.pods.wanted)
 

@@ -1,8 +1,9 @@
 """How many pods would do, as a number with a fraction. Pure.
 
 Prefill: a pod that makes ``c`` tokens a second serves one prompt in ``s`` seconds; the wait behind random arrivals is
-``s * load / (1 - load)``. To keep that within ``queueSeconds`` a pod may be loaded to ``queue / (queue + s)``. What has
-piled up beyond the prompts that are being computed is to be gone within ``queueSeconds`` too.
+``s * load / (1 - load)``. To keep that within ``queueSeconds`` a pod may be loaded to ``queue / (queue + s)``. Prompts
+arrive as fast as they are served and as the backlog grows. What has piled up beyond the prompts that are being computed
+is to be gone within ``queueSeconds``, or within the time that a new pod takes to start, since nothing helps sooner.
 
 Decode: KV tokens promised and wanted, over what a pod holds, filled to ``kvUtilizationPercent``. Neither looks at the
 other's queue: a prompt that waits for decode room is no prefill work, and the other way round.
@@ -28,6 +29,8 @@ class PrefillLoad:
     backlog: float
     oldest: float
     per_pod: float | None
+    growth: float = 0.0  # of the backlog, tokens a second
+    startup: float = 0.0  # seconds that a new pod takes to be Ready
 
 
 def target_load(load: PrefillLoad, queue_seconds: float) -> float:
@@ -46,10 +49,11 @@ def prefill_need(load: PrefillLoad, targets: Targets, *, ready: int, present: in
         # Nothing is known of these pods yet: one more while prompts wait too long, none less while any work is there.
         idle = not (load.token_rate or load.backlog)
         return 0.0 if idle else float(present + late)
-    busy = load.token_rate / load.per_pod / target_load(load, queue)
+    arriving = load.token_rate + max(0.0, load.growth)
+    busy = arriving / load.per_pod / target_load(load, queue)
     in_hand = ready * load.token_rate / load.prompt_rate if load.prompt_rate else 0.0  # one prompt a pod is no queue
     waiting = max(0.0, load.backlog - in_hand)
-    need = busy + waiting / (queue * load.per_pod)
+    need = busy + waiting / (max(queue, load.startup) * load.per_pod)
     return max(need, present + 1.0) if late else need
 
 

@@ -30,6 +30,11 @@ NEEDS: dict[str, tuple[PrefillLoad, int, int, float]] = {
     "what waits is to be gone within queueSeconds": (
         load(token_rate=1000, prompt_rate=1e6, backlog=4000), 1, 1, 3.0,
     ),
+    "what grows arrives too": (load(token_rate=1000, prompt_rate=1e6, growth=1000), 1, 1, 2.0),
+    "a backlog that shrinks takes nothing off": (load(token_rate=1000, prompt_rate=1e6, growth=-9000), 1, 1, 1.0),
+    "no pod helps before it has started": (
+        load(token_rate=1000, prompt_rate=1e6, backlog=4000, startup=40), 1, 1, 1.1,
+    ),
     "a prompt that is being computed does not wait": (load(token_rate=10, prompt_rate=0.01, backlog=900), 1, 1, 0.015),
     "without pods everything waits": (load(backlog=4000), 0, 0, 2.0),
     "a prompt that is too old wants one more than there are": (load(oldest=2.1), 3, 3, 4.0),

@@ -1,0 +1,5 @@
+"""``python -m sunfleet_cli``."""
+
+from sunfleet_cli.main import main
+
+main()

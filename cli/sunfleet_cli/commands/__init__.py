@@ -1,0 +1,1 @@
+"""The commands: each reads its options, asks one pure function, and prints."""

@@ -1,0 +1,163 @@
+"""``simulate`` and ``plan``: a trace through the scaler's own policy, before it costs GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import yaml
+from pydantic import ValidationError
+from rich.console import Group
+from rich.text import Text
+
+from sunfleet_api.scaling import Autoscaling
+from sunfleet_cli.output import output_option, show, table
+from sunfleet_cli.sim import trace
+from sunfleet_cli.sim.chart import sparkline
+from sunfleet_cli.sim.costs import DEFAULT, Costs
+from sunfleet_cli.sim.policies import Oracle, Ours, Policy, Targets
+from sunfleet_cli.sim.replay import Outcome, Slo, one_pool, pool_each, replay
+from sunfleet_cli.sim.trace import Request, Shape
+
+POLICIES: Final = ("sunfleet", "hpa", "keda", "oracle")
+_KEDA_COOLDOWN_SECONDS: Final = 300.0
+_REQUESTS_PER_POD: Final = 4.0
+
+
+def _traffic(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that say which traffic and which engines."""
+    shape = Shape()
+    options = (
+        click.option("--trace", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                     help="JSON lines or CSV: time, task, prompt_tokens, output_tokens, or as Azure's traces."),
+        click.option("--zipf", type=click.FloatRange(0), help="Make traffic: popularity of task r is 1/r^ZIPF."),
+        click.option("--tasks", type=click.IntRange(1), default=shape.tasks, show_default=True),
+        click.option("--rate", type=click.FloatRange(0, min_open=True), default=shape.rate, show_default=True,
+                     help="Requests a second, all tasks together, on average."),
+        click.option("--minutes", type=click.FloatRange(1), default=60, show_default=True),
+        click.option("--prompt-tokens", type=click.IntRange(1), default=shape.prompt_tokens, show_default=True),
+        click.option("--output-tokens", type=click.IntRange(1), default=shape.output_tokens, show_default=True),
+        click.option("--seed", type=int, default=0, show_default=True),
+        click.option("--costs", "costs_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                     help="YAML with measured figures of a pod. Default: round figures of an 8B model."),
+        click.option("--autoscaling", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                     help="YAML: spec.autoscaling of the tasks."),
+        click.option("--ttft", type=click.FloatRange(0, min_open=True), default=Slo.ttft, show_default=True,
+                     help="SLO: seconds to the first token."),
+        click.option("--tpot", type=click.FloatRange(0, min_open=True), default=Slo.tpot, show_default=True,
+                     help="SLO: seconds per further token."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@_traffic
+@click.option("--policy", type=click.Choice(POLICIES), default="sunfleet", show_default=True)
+@click.option("--budget", type=click.IntRange(1), help="gpuBudget of the fleet.")
+@output_option
+def simulate(policy: str, budget: int | None, output: str, **given: Any) -> None:
+    """Replay traffic through the scaler's policy: pods, waiting requests, latencies, GPU hours."""
+    requests, costs, auto, slo = _inputs(given)
+    made = _policy(policy, requests, auto, budget)
+    outcome = replay(requests, costs, one_pool(requests), made, slo)
+    show(output, {"policy": policy, "costs": costs.source, **_data(outcome)}, lambda: _report(policy, costs, outcome))
+
+
+@click.command()
+@_traffic
+@output_option
+def plan(output: str, **given: Any) -> None:
+    """How many GPUs this traffic needs: SUN's one decode pool against a decode pool for each model."""
+    requests, costs, auto, slo = _inputs(given)
+    results = {
+        name: replay(requests, costs, topology, _policy("sunfleet", requests, auto, None), slo)
+        for name, topology in (("one shared pool", one_pool(requests)), ("a pool each", pool_each(requests)))
+    }
+    columns = ("topology", "peak gpus", "gpu hours", "in slo", "ttft p50", "ttft p99")
+    rows = [[name, str(found.peak_gpus), f"{found.gpu_hours:.1f}", f"{found.attained:.1%}", _ms(found.ttft, "p50"),
+             _ms(found.ttft, "p99")] for name, found in results.items()]  # fmt: skip
+    data = {"costs": costs.source, "topologies": {name: _data(found) for name, found in results.items()}}
+    show(output, data, lambda: Group(table(columns, rows), Text(f"costs: {costs.source}", style="dim")))
+
+
+def _inputs(given: dict[str, Any]) -> tuple[list[Request], Costs, Autoscaling, Slo]:
+    return _requests(given), _costs(given["costs_file"]), _auto(given["autoscaling"]), Slo(given["ttft"], given["tpot"])
+
+
+def _requests(given: dict[str, Any]) -> list[Request]:
+    if (given["path"] is None) == (given["zipf"] is None):
+        raise click.UsageError("give either --trace FILE or --zipf S")
+    if given["path"] is not None:
+        try:
+            with given["path"].open() as lines:
+                return trace.read(lines, name=str(given["path"]))
+        except (trace.TraceError, UnicodeDecodeError) as error:
+            raise click.ClickException(str(error)) from None
+    names = ("tasks", "zipf", "rate", "prompt_tokens", "output_tokens")
+    found = trace.made(Shape(seconds=given["minutes"] * 60, **{name: given[name] for name in names}), given["seed"])
+    if not found:
+        raise click.ClickException("not one request in that time: raise --rate or --minutes")
+    return found
+
+
+def _costs(path: Path | None) -> Costs:
+    if path is None:
+        return DEFAULT
+    try:
+        return Costs.model_validate(yaml.safe_load(path.read_text()))
+    except (ValidationError, yaml.YAMLError) as error:
+        raise click.ClickException(f"{path}: {error}") from None
+
+
+def _auto(path: Path | None) -> Autoscaling:
+    if path is None:
+        return Autoscaling(max_replicas=64)
+    try:
+        return Autoscaling.model_validate(yaml.safe_load(path.read_text()), extra="forbid")
+    except (ValidationError, yaml.YAMLError) as error:
+        raise click.ClickException(f"{path}: {error}") from None
+
+
+def _policy(name: str, requests: list[Request], auto: Autoscaling, budget: int | None) -> Policy:
+    pool = auto.model_copy(update={"min_replicas": 1, "scale_to_zero": None})
+    made: dict[str, Callable[[], Policy]] = {
+        "sunfleet": lambda: Ours(auto, pool, budget),
+        "hpa": lambda: Targets(_REQUESTS_PER_POD, most=auto.max_replicas, behavior=auto.behavior),
+        "keda": lambda: Targets(
+            _REQUESTS_PER_POD, most=auto.max_replicas, zero_after=_KEDA_COOLDOWN_SECONDS, behavior=auto.behavior
+        ),
+        "oracle": lambda: Oracle(requests),
+    }
+    return made[name]()
+
+
+def _data(outcome: Outcome) -> dict[str, Any]:
+    made = asdict(outcome)
+    made["moments"] = list(made["moments"])
+    return made
+
+
+def _ms(values: Any, which: str) -> str:
+    return f"{values.get(which, 0) * 1000:.0f} ms"
+
+
+def _report(policy: str, costs: Costs, outcome: Outcome) -> Group:
+    facts = [
+        ["requests", f"{outcome.requests} ({outcome.finished} finished)"],
+        ["in SLO", f"{outcome.attained:.1%}"],
+        ["GPU hours", f"{outcome.gpu_hours:.1f}, {outcome.peak_gpus} at the peak"],
+        ["TTFT p50, p90, p99", ", ".join(_ms(outcome.ttft, which) for which in ("p50", "p90", "p99"))],
+        ["TPOT p50, p99", ", ".join(_ms(outcome.tpot, which) for which in ("p50", "p99"))],
+    ]
+    series = {"GPUs": [float(moment.gpus) for moment in outcome.moments],
+              "waiting": [float(moment.waiting) for moment in outcome.moments]}  # fmt: skip
+    for key in outcome.moments[0].replicas:
+        series[key] = [float(moment.replicas[key]) for moment in outcome.moments]
+    rows = [[name, sparkline(values), f"{min(values):g} to {max(values):g}"] for name, values in series.items()]
+    foot = Text(f"costs: {costs.source}", style="dim")
+    return Group(table((policy, ""), facts), Text(""), table(("over time", "", "range"), rows), foot)

@@ -1,0 +1,79 @@
+"""``status`` and ``explain``."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from sunfleet_api.shared_decoder import SHARED_DECODER
+from sunfleet_api.sun_model import SUN_MODEL
+from sunfleet_cli import fleet
+from sunfleet_cli.cluster import Cluster, current_namespace
+from sunfleet_cli.output import output_option, show, table
+
+_KINDS: Final = {
+    name: kind
+    for kind in (SHARED_DECODER, SUN_MODEL)
+    for name in (kind.kind.lower(), kind.plural, kind.singular, *kind.short_names)
+}
+_REFRESH_SECONDS: Final = 2.0
+context_option = click.option("--context", help="Context of the kubeconfig. Default: the current one.")
+
+
+@click.command()
+@click.option("-n", "--namespace", help="Only this namespace. Default: all.")
+@click.option("-w", "--watch", is_flag=True, help="Show it again every two seconds, until interrupted.")
+@context_option
+@output_option
+def status(namespace: str | None, watch: bool, context: str | None, output: str) -> None:
+    """The whole fleet in one table: decoders, their tasks, pods, who scales them, what is wrong."""
+    cluster = Cluster(context)
+    if watch and output == "table" and Console().is_terminal:
+        with Live(auto_refresh=False, screen=True) as live:
+            while True:
+                live.update(_table(_rows(cluster, namespace)), refresh=True)
+                time.sleep(_REFRESH_SECONDS)
+    found = _rows(cluster, namespace)
+    show(output, [row.data() for row in found], lambda: _table(found))
+
+
+def _rows(cluster: Cluster, namespace: str | None) -> list[fleet.Row]:
+    return fleet.rows(cluster.list(SHARED_DECODER.plural, namespace), cluster.list(SUN_MODEL.plural, namespace))
+
+
+def _table(rows: list[fleet.Row]) -> Table:
+    return table(fleet.COLUMNS, [row.cells() for row in rows])
+
+
+@click.command()
+@click.argument("what", metavar="KIND/NAME")
+@click.option("-n", "--namespace", help="Default: the context's.")
+@context_option
+@output_option
+def explain(what: str, namespace: str | None, context: str | None, output: str) -> None:
+    """Why an object is not Ready, and why it has this many pods. KIND/NAME is for example sun/maths or sdec/base."""
+    word, slash, name = what.partition("/")
+    kind = _KINDS.get(word.lower())
+    if not slash or kind is None or not name:
+        known = ", ".join(sorted(_KINDS))
+        raise click.BadParameter(f"{what!r}: expected KIND/NAME with a KIND of {known}", param_hint="KIND/NAME")
+    space, cluster = namespace or current_namespace(context), Cluster(context)
+    live = cluster.get(kind.plural, space, name)
+    events = cluster.events(space, str(live["metadata"]["uid"]))
+    made = fleet.explain(kind.kind, live, events)
+    show(output, made.data(), lambda: _told(made))
+
+
+def _told(made: fleet.Explanation) -> Group:
+    lines = [Text(made.object, style="bold"), Text(made.verdict), *(Text(f"  {text}") for text in made.problems)]
+    lines.append(Text(made.count))
+    lines += [Text(f"  {name} = {value}") for name, value in made.figures.items()]
+    if made.events:
+        lines += [Text("Events:"), *(Text(f"  {text}") for text in made.events)]
+    return Group(*lines)

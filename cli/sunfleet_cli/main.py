@@ -1,0 +1,37 @@
+"""The ``sunfleet`` command; ``kubectl-sunfleet`` on the PATH makes it ``kubectl sunfleet``.
+
+``sunfleet completion bash|zsh|fish`` prints what a shell needs to complete its words.
+"""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from sunfleet_cli.commands.foresee import plan, simulate
+from sunfleet_cli.commands.look import explain, status
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="sunfleet", message="%(version)s")
+def cli() -> None:
+    """Look at a fleet, and try its scaling on a trace before it costs GPUs."""
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script: for example `source <(sunfleet completion bash)`."""
+    made = get_completion_class(shell)
+    if made is None:
+        raise click.ClickException(f"{shell} is not supported")
+    click.echo(made(cli, {}, "sunfleet", "_SUNFLEET_COMPLETE").source())
+
+
+for _command in (status, explain, simulate, plan):
+    cli.add_command(_command)
+
+
+def main() -> None:
+    """Entry point of ``sunfleet`` and ``kubectl-sunfleet``."""
+    cli(prog_name="sunfleet", complete_var="_SUNFLEET_COMPLETE")

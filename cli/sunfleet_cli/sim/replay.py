@@ -1,0 +1,132 @@
+"""A trace through a model under a policy, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from sunfleet_cli.sim.costs import Costs
+from sunfleet_cli.sim.model import Model
+from sunfleet_cli.sim.policies import Policy
+from sunfleet_cli.sim.trace import Request
+
+INTERVAL_SECONDS = 15.0
+# After the last request: so long the model may take to finish what it began.
+_PATIENCE_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class Slo:
+    """A request is in time when its first token comes within ``ttft`` seconds and the others follow within ``tpot``."""
+
+    ttft: float = 2.0
+    tpot: float = 0.05
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One interval: pods wanted by group, GPUs held, requests that wait for a pod or its turn."""
+
+    at: float
+    replicas: Mapping[str, int]
+    gpus: int
+    waiting: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``gpu_hours`` over the trace; times in seconds; ``attained`` is the share of requests within the SLO."""
+
+    requests: int
+    finished: int
+    gpu_hours: float
+    peak_gpus: int
+    attained: float
+    ttft: Mapping[str, float]
+    tpot: Mapping[str, float]
+    moments: tuple[Moment, ...]
+
+
+def one_pool(requests: Sequence[Request]) -> dict[str, list[str]]:
+    """SUN: all tasks on one decode pool."""
+    return {"decode": sorted({one.task for one in requests})}
+
+
+def pool_each(requests: Sequence[Request]) -> dict[str, list[str]]:
+    """Disaggregated serving without SUN: each model has decode pods of its own."""
+    return {f"decode {task}": [task] for task in sorted({one.task for one in requests})}
+
+
+def replay(
+    requests: Sequence[Request],
+    costs: Costs,
+    topology: Mapping[str, Sequence[str]],
+    policy: Policy,
+    slo: Slo,
+    *,
+    start: Callable[[Model], None] | None = None,
+) -> Outcome:
+    """Everything from the first request to the last token. The fleet begins with one pod each, unless ``start``."""
+    model = Model(costs, topology)
+    (start or _one_each)(model)
+    for one in requests:
+        model.at(one.at, partial(model.arrive, one))
+    end = requests[-1].at
+    moments: list[Moment] = []
+    now = 0.0
+    while now <= end or (not model.idle and now < end + _PATIENCE_SECONDS):
+        model.run_until(now)
+        _scale(model, policy(model))
+        if now <= end:
+            moments.append(_moment(model))
+        now += INTERVAL_SECONDS
+    return _outcome(model, moments, slo, end)
+
+
+def _one_each(model: Model) -> None:
+    for group in (*model.prefill.values(), *(pool.group for pool in model.pools.values())):
+        model.ready_now(group, 1)
+
+
+def _scale(model: Model, counts: Mapping[str, int]) -> None:
+    groups = {**model.prefill, **{name: pool.group for name, pool in model.pools.items()}}
+    for key, count in counts.items():
+        if count != groups[key].wanted:
+            model.scale(groups[key], count)
+
+
+def _moment(model: Model) -> Moment:
+    groups = [*model.prefill.values(), *(pool.group for pool in model.pools.values())]
+    waiting = sum(1 for job in model.jobs if job.first_token is None)
+    gpus = sum(len(group.pods) for group in groups) * model.costs.gpus_per_pod
+    return Moment(model.now, {group.key: group.wanted for group in groups}, gpus, waiting)
+
+
+def _outcome(model: Model, moments: Sequence[Moment], slo: Slo, end: float) -> Outcome:
+    served = [job for job in model.jobs if job.first_token is not None]
+    ttft = sorted((job.first_token or 0.0) - job.request.at for job in served)
+    tpot = sorted(job.per_token for job in served)
+    good = sum(1 for job in served if _in_time(job.first_token, job.request.at, job.per_token, slo))
+    groups = [*model.prefill.values(), *(pool.group for pool in model.pools.values())]
+    pod_seconds = sum(group.pod_seconds(end) for group in groups)
+    return Outcome(
+        requests=len(model.jobs),
+        finished=sum(1 for job in model.jobs if job.done is not None and job.done <= model.now),
+        gpu_hours=pod_seconds * model.costs.gpus_per_pod / 3600,
+        peak_gpus=max((moment.gpus for moment in moments), default=0),
+        attained=good / len(model.jobs) if model.jobs else 1.0,
+        ttft=_percentiles(ttft),
+        tpot=_percentiles(tpot),
+        moments=tuple(moments),
+    )
+
+
+def _in_time(first: float | None, at: float, per_token: float, slo: Slo) -> bool:
+    return first is not None and first - at <= slo.ttft and per_token <= slo.tpot
+
+
+def _percentiles(ordered: Sequence[float]) -> dict[str, float]:
+    if not ordered:
+        return {}
+    return {f"p{percent}": ordered[min(len(ordered) - 1, len(ordered) * percent // 100)] for percent in (50, 90, 99)}

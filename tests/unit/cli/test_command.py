@@ -1,0 +1,152 @@
+"""The command line: every form of output, and errors that say how to go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from sunfleet_cli import fleet
+from sunfleet_cli.commands import look
+from sunfleet_cli.main import cli
+
+SMALL = ["--zipf", "1", "--minutes", "3", "--rate", "1", "--tasks", "2"]
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refused(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code != 0
+    return result.output
+
+
+@pytest.mark.parametrize("policy", ["sunfleet", "hpa", "keda", "oracle"])
+def test_a_simulation_speaks_to_people_and_to_programs(policy: str) -> None:
+    said = run("simulate", *SMALL, "--policy", policy)
+    assert "GPU hours" in said
+    assert "\x1b" not in said  # no colour in a pipe
+    data = json.loads(run("simulate", *SMALL, "--policy", policy, "-o", "json"))
+    assert data == yaml.safe_load(run("simulate", *SMALL, "--policy", policy, "-o", "yaml"))
+    assert data["requests"] == data["finished"] > 50
+    assert data["moments"][0]["replicas"]["decode"] == 1
+
+
+def test_a_plan_compares_one_pool_with_a_pool_for_each_model() -> None:
+    data = json.loads(run("plan", *SMALL, "-o", "json"))["topologies"]
+    assert data["one shared pool"]["peak_gpus"] < data["a pool each"]["peak_gpus"]
+    assert "assumed" in run("plan", *SMALL)
+
+
+def test_a_trace_costs_and_the_tasks_autoscaling_come_from_files(tmp_path: Path) -> None:
+    trace, costs, auto = tmp_path / "trace.csv", tmp_path / "costs.yaml", tmp_path / "auto.yaml"
+    trace.write_text("time,task,prompt_tokens,output_tokens\n0,a,100,5\n1,a,100,5\n")
+    costs.write_text("source: here\nprefill_tokens_per_second: 100\ndecode_seconds: 0.01\nkv_tokens: 1000\n")
+    auto.write_text("maxReplicas: 3\n")
+    given = ["simulate", "--trace", str(trace), "--costs", str(costs), "--autoscaling", str(auto), "-o", "json"]
+    data = json.loads(run(*given))
+    assert (data["requests"], data["costs"]) == (2, "here")
+    auto.write_text("maxReplica: 3\n")
+    assert "maxReplica" in refused(*given)
+    costs.write_text("source: here\n")
+    assert "prefill_tokens_per_second" in refused(*given)
+    trace.write_text("time\n1\n")
+    assert "prompt_tokens" in refused(*given)
+
+
+def test_traffic_must_be_said() -> None:
+    assert "--trace FILE or --zipf" in refused("simulate")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_printed(shell: str) -> None:
+    assert "_SUNFLEET_COMPLETE" in run("completion", shell)
+
+
+# Looking at a fleet ------------------------------------------------------------------------------------------------
+
+
+def live(kind: str, name: str, *, ready: str = "True", reason: str = "Ready", **more: Any) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": ready, "reason": reason, "message": f"of {name}"}]
+    spec = {"decoderRef": {"name": "base"}} if kind == "SunModel" else {}
+    return {
+        "metadata": {"name": name, "namespace": "team", "generation": 2, "uid": name},
+        "spec": spec | more.pop("spec", {}),
+        "status": {"observedGeneration": 2, "replicas": 1, "readyReplicas": 1, "conditions": conditions, **more},
+    }
+
+
+SCALING = {"mode": "BuiltIn", "replicas": 1, "desiredReplicas": 4, "reason": "BudgetExceeded: 1 fits",
+           "lastDecisionTime": "2026-01-01T00:00:00Z", "inputs": {"need": "3.2"}}  # fmt: skip
+FLEET = (
+    [live("SharedDecoder", "base")],
+    [live("SunModel", "maths", scaling=SCALING), live("SunModel", "code", ready="False", reason="Unschedulable"),
+     live("SunModel", "lost", spec={"decoderRef": {"name": "none", "namespace": "far"}})],
+)  # fmt: skip
+
+
+def test_rows_show_each_decoder_with_its_tasks_and_orphans_last() -> None:
+    rows = fleet.rows(*FLEET)
+    assert [row.name for row in rows] == ["base", "maths", "code", "lost"]
+    assert (rows[1].scaler, rows[1].wants, rows[1].pods, rows[1].decoder) == ("BuiltIn", "4", "1/1", "base")
+    assert (rows[2].ready, rows[2].message) == ("False", "of code")
+    assert (rows[3].decoder, rows[0].message) == ("far/none", "")
+
+
+def test_an_explanation_names_every_problem_and_the_reason_of_the_count() -> None:
+    task = live("SunModel", "maths", ready="False", reason="Unschedulable", scaling=SCALING)
+    task["status"]["conditions"] += [
+        {"type": "PrefillReady", "status": "False", "reason": "Unschedulable", "message": "no GPU"},
+        {"type": "Accepted", "status": "True", "reason": "Accepted"},
+        {"type": "BudgetExceeded", "status": "True", "reason": "BudgetExceeded", "message": "4 of 1"},
+    ]
+    made = fleet.explain("SunModel", task, [{"type": "Normal", "reason": "Scaled", "message": "1 -> 2"}])
+    assert made.problems == (
+        "PrefillReady=False (Unschedulable): no GPU", "BudgetExceeded=True (BudgetExceeded): 4 of 1",
+    )  # fmt: skip
+    assert "4 wanted: BudgetExceeded: 1 fits" in made.count
+    assert (made.figures, len(made.events)) == ({"need": "3.2"}, 1)
+    task["metadata"]["generation"] = 3
+    assert "older spec" in fleet.explain("SunModel", task).verdict
+
+
+def test_a_fixed_count_is_explained_too() -> None:
+    assert fleet.explain("SunModel", live("SunModel", "code")).count == "1 pods: spec.replicas says 1"
+
+
+class FakeCluster:
+    def __init__(self, context: str | None = None) -> None: ...
+
+    def list(self, plural: str, namespace: str | None) -> Sequence[dict[str, Any]]:
+        return FLEET[0] if plural == "shareddecoders" else FLEET[1]
+
+    def get(self, plural: str, namespace: str, name: str) -> dict[str, Any]:
+        return FLEET[1][0]
+
+    def events(self, namespace: str, uid: str) -> Sequence[dict[str, Any]]:
+        return []
+
+
+def test_the_fleet_is_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look, "Cluster", FakeCluster)
+    said = run("status").splitlines()
+    assert said[0].split()[:3] == ["KIND", "NAMESPACE", "NAME"]
+    assert len(said) == 5
+    assert [row["name"] for row in json.loads(run("status", "-o", "json"))] == ["base", "maths", "code", "lost"]
+
+
+def test_an_object_is_named_by_kind_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look, "Cluster", FakeCluster)
+    for what in ("sun/maths", "sunmodel/maths", "SunModels/maths"):
+        assert "need = 3.2" in run("explain", what, "-n", "team")
+    for what in ("maths", "pod/x", "sun/"):
+        assert "KIND/NAME" in refused("explain", what, "-n", "team")

@@ -1,0 +1,50 @@
+"""Traces: what is read, what is refused, what is made up."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from sunfleet_cli.sim.trace import Request, Shape, TraceError, made, read
+
+AZURE = ["TIMESTAMP,ContextTokens,GeneratedTokens", "2024-05-10 00:00:02.5,400,30", "2024-05-10 00:00:00.0,100,9"]
+
+
+def test_json_lines_come_back_in_the_order_of_time_from_zero() -> None:
+    lines = ['{"time": 12, "task": "b", "prompt_tokens": 7, "output_tokens": 3}', "",
+             '{"time": 10, "task": "a", "prompt_tokens": 5, "output_tokens": 0}']  # fmt: skip
+    assert read(lines) == [Request(0.0, "a", 5, 1), Request(2.0, "b", 7, 3)]
+
+
+def test_the_columns_of_azures_traces_are_known() -> None:
+    assert read(AZURE) == [Request(0.0, "default", 100, 9), Request(2.5, "default", 400, 30)]
+
+
+WRONG = {
+    "nothing": ([], "empty"),
+    "only a heading": (AZURE[:1], "no request"),
+    "no JSON": (["{x"], "line 1"),
+    "no prompt": (['{"time": 1, "output_tokens": 2}'], "prompt_tokens"),
+    "an empty prompt": (['{"time": 1, "prompt_tokens": 0, "output_tokens": 2}'], "at least one token"),
+    "no time": (['{"time": "soon", "prompt_tokens": 1, "output_tokens": 2}'], "request 1"),
+    "an infinite time": (['{"time": "inf", "prompt_tokens": 1, "output_tokens": 2}'], "number"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG, ids=str)
+def test_what_cannot_be_read_is_named(case: str) -> None:
+    lines, says = WRONG[case]
+    with pytest.raises(TraceError, match=says):
+        read(lines)
+
+
+def test_made_traffic_is_the_same_for_a_seed_and_has_its_rate_and_its_skew() -> None:
+    shape = Shape(tasks=4, zipf=1.0, rate=20, seconds=3000, calm_seconds=60, burst_seconds=15)
+    first = made(shape, seed=3)
+    assert first == made(shape, seed=3) != made(shape, seed=4)
+    assert len(first) == pytest.approx(20 * 3000, rel=0.15)
+    counts = Counter(one.task for one in first)
+    assert counts["task-01"] / counts["task-04"] == pytest.approx(4, rel=0.35)
+    assert [one.at for one in first] == sorted(one.at for one in first)
+    assert sum(one.prompt for one in first) / len(first) == pytest.approx(shape.prompt_tokens, rel=0.05)
