@@ -35,8 +35,8 @@ def put(api: Api, namespace: str, manifest: dict[str, Any], status: dict[str, An
 def test_status_and_explain_read_live_objects(plane: RunningControlPlane, api: Api, namespace: str) -> None:
     ready = {"type": "Ready", "status": "False", "reason": "Unschedulable", "message": "no GPU is free"}
     ready |= {"lastTransitionTime": "2026-01-01T00:00:00Z"}
-    scaling = {"mode": "BuiltIn", "replicas": 2, "specReplicas": 1, "desiredReplicas": 3, "reason": "LoadRose: 3 needed",
-               "lastDecisionTime": "2026-01-01T00:00:00Z", "inputs": {"need": "2.7"}}  # fmt: skip
+    scaling: dict[str, Any] = {"mode": "BuiltIn", "replicas": 2, "specReplicas": 1, "desiredReplicas": 3}
+    scaling |= {"reason": "LoadRose: 3 needed", "lastDecisionTime": "2026-01-01T00:00:00Z", "inputs": {"need": "2.7"}}
     put(api, namespace, decoder(), {"replicas": 1, "readyReplicas": 1})
     put(api, namespace, model(), {"replicas": 2, "readyReplicas": 1, "conditions": [ready], "scaling": scaling})
     rows = json.loads(sunfleet(plane, "status", "-n", namespace, "-o", "json").stdout)
