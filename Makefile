@@ -127,13 +127,16 @@ demo-run: venv ## The demo itself, on an installed fleet
 	PYTHONPATH=e2e/demo:e2e/cluster:e2e:crds $(PY) -m sunfleet_demo
 
 ##@ Other
-.PHONY: format generate bench-handover bench-operator bench-times bench-tuner help
+.PHONY: format generate bench-autoscaling bench-handover bench-operator bench-times bench-tuner help
 format: venv ## Rewrite to the project's format
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
 generate: venv ## Regenerate crds/*.yaml from the models
 	PYTHONPATH=crds $(PY) -m sunfleet_api.generate
+
+bench-autoscaling: venv ## The scaler against fixed targets and an oracle, simulated (KEEP=1 keeps the table)
+	PYTHONPATH=bench:cli:operator:crds $(PY) -m autoscaling $(if $(KEEP),--keep)
 
 bench-handover: ## SUN's two legs against vLLM's ordinary prefill/decode flow, on engines of this machine
 	PYTHONPATH=bench:crds:e2e:e2e/cluster $(PY) -m handover

@@ -17,6 +17,7 @@ from sunfleet_operator.autoscale.signals import DecodeSignals, PrefillSignals, S
 from sunfleet_operator.autoscale.state import Pods, State
 
 _PREFILL: Final = ("age", "in_flight", "requests", "backlog", "oldest", "token_rate", "prompt_rate", "concurrency")
+_LEAST_TREND: Final = 3  # earlier needs that a trend is drawn through, however soon pods start
 _NOISE: Final = 0.01  # pods: less than that above a whole number is no need of another one
 _DECODE: Final = ("age", "reserved", "queued", "capacity", "endpoints")
 
@@ -180,7 +181,8 @@ def _settle(member: Member, exact: float, state: State, now: float) -> Wish:
     """From a need to a count: tolerance, limits, windows, rates."""
     auto, present = member.auto, member.pods.wanted
     ahead = member.pods.startup_seconds or 0.0
-    remembered = (*((at, n) for at, n in state.needs if at > now - ahead), (now, exact)) if ahead else ()
+    old = [(at, n) for at, n in state.needs if at > now - ahead] if ahead else []
+    remembered = (*max(old, list(state.needs[-_LEAST_TREND:]), key=len), (now, exact))
     if auto.prediction == "Trend":
         exact = max(exact, need.predicted(remembered, now, ahead))
     raw = present if behavior.within_tolerance(exact, present, auto.behavior) else math.ceil(exact - _NOISE)

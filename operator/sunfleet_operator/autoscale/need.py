@@ -66,9 +66,9 @@ def decode_need(reserved: float, queued: float, per_pod: float, targets: Targets
 def predicted(history: tuple[tuple[float, float], ...], now: float, ahead: float) -> float:
     """Need ``ahead`` seconds from now, if it goes on growing as it did; 0 where that cannot be told.
 
-    ``history`` holds (time, need) of the last ``ahead`` seconds: a line is fitted through them (least squares).
+    ``history`` holds (time, need), about as far back: a line is fitted through them (least squares).
     """
-    recent = [(at - now, need) for at, need in history if at > now - ahead]
+    recent = [(at - now, need) for at, need in history]
     if len(recent) < 3 or not ahead:
         return 0.0
     mean_t = sum(at for at, _ in recent) / len(recent)
