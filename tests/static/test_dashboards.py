@@ -1,0 +1,89 @@
+"""Dashboards and monitors: every query uses only metrics that something exports, every panel has its place."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from checkout import ROOT
+
+FOLDER = ROOT / "manifests/components/dashboards"
+BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
+EACH = pytest.mark.parametrize("name", BOARDS)
+_NAME = re.compile(r"(?:sunfleet_|vllm:)\w+")
+
+
+def _series(kind: str, name: str) -> set[str]:
+    """What Prometheus sees of one metric of the client library."""
+    if kind == "counter":
+        return {f"{name.removesuffix('_total')}_total"}
+    return {f"{name}_bucket", f"{name}_sum", f"{name}_count"} if kind == "histogram" else {name}
+
+
+def exported() -> set[str]:
+    router = (ROOT / "router/sunfleet_router/metrics.py").read_text()
+    found: set[str] = set()
+    for kind, name in re.findall(r'_(counter|histogram|gauge)\(\s*"(\w+)"', router):
+        found |= _series(kind, f"sunfleet_router_{name}")
+    found |= {f"sunfleet_router_{name}" for name in re.findall(r'^\s+\("(\w+)", "[A-Z]', router, re.MULTILINE)}
+    for path in ("operator/sunfleet_operator/metrics.py", "worker_images/vllm/sunfleet_worker/frontend/metrics.py"):
+        for kind, name in re.findall(r'(Counter|Gauge|Histogram)\(\s*"(\w+)"', (ROOT / path).read_text()):
+            found |= _series(kind.lower(), name)
+    engine = (ROOT / "tests/support/sunfleet_fakes/engine/metrics.py").read_text()
+    return found | set(re.findall(r'"(vllm:\w+)"', engine))
+
+
+@EACH
+def test_every_query_uses_only_metrics_that_are_exported(name: str) -> None:
+    known = exported()
+    texts = [target["expr"] for panel in BOARDS[name]["panels"] for target in panel["targets"]]
+    texts += [v["query"]["query"] for v in BOARDS[name]["templating"]["list"] if isinstance(v["query"], dict)]
+    assert len(texts) > 8
+    for text in texts:
+        used = set(_NAME.findall(text))
+        assert used, text
+        assert used <= known, f"{text}: nothing exports {sorted(used - known)}"
+
+
+@EACH
+def test_panels_have_titles_queries_and_no_two_one_place(name: str) -> None:
+    board: dict[str, Any] = BOARDS[name]
+    assert board["uid"].startswith("sunfleet-")
+    assert board["schemaVersion"] >= 36
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]]
+    assert len(places) == len(set(places))
+    assert len({panel["id"] for panel in board["panels"]}) == len(places)
+    for panel in board["panels"]:
+        assert panel["title"]
+        assert panel["targets"]
+        assert all(target["legendFormat"] for target in panel["targets"])
+        assert panel["datasource"]["uid"] == "${datasource}"
+
+
+def test_every_dashboard_is_in_the_component() -> None:
+    (generator,) = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["configMapGenerator"]
+    assert {file.removesuffix(".json") for file in generator["files"]} == set(BOARDS)
+
+
+def test_a_mistyped_metric_would_be_found() -> None:
+    assert "sunfleet_router_requests_total" in exported()
+    assert "sunfleet_router_time_to_first_token_seconds_bucket" in exported()
+    assert not {"sunfleet_router_requests", "vllm_num_requests_running"} & exported()
+
+
+def test_what_is_scraped_are_the_ports_that_pods_have() -> None:
+    monitors = list(yaml.safe_load_all((ROOT / "manifests/components/monitors/podmonitors.yaml").read_text()))
+    assert {port["port"] for monitor in monitors for port in monitor["spec"]["podMetricsEndpoints"]} == {
+        "metrics",
+        "http",
+    }
+    for room in ("router", "operator"):
+        deployment = yaml.safe_load((ROOT / f"manifests/base/{room}/deployment.yaml").read_text())
+        template = deployment["spec"]["template"]
+        ports = {port["name"] for container in template["spec"]["containers"] for port in container["ports"]}
+        assert "metrics" in ports
+        assert template["metadata"]["labels"]["app.kubernetes.io/part-of"] == "sunfleet"
