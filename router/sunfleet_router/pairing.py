@@ -228,12 +228,13 @@ class Pairing:
         return ()
 
     def _choose_prefill(self, call: Call, fingerprint: str | None, told: Told | None) -> Endpoint:
+        pods = self._prefill_pods(call)
+        alike = affinity.beginning(call.ask.body) if len(pods) > 1 else ""
         facts = prefill_policy.PrefillFacts(
-            call.request_id, fingerprint, call.tried, call.avoided, affinity.beginning(call.ask.body),
-            call.ask.prompt_tokens,
-        )  # fmt: skip
+            call.request_id, fingerprint, call.tried, call.avoided, alike, call.ask.prompt_tokens
+        )
         choose = prefill_policy.choose_again if told else prefill_policy.choose
-        choice = choose(facts, self._prefill_pods(call), self._load.prefill_tokens, self._load.suspects())
+        choice = choose(facts, pods, self._load.prefill_tokens, self._load.suspects())
         if isinstance(choice, Reject):
             raise _no_prefill()
         self._load.chosen(choice.endpoint.uid)
