@@ -43,6 +43,8 @@ def choose(
     roomy = [pod for pod in untried if _fits(facts.tokens, pod, taken)]
     if not roomy:
         return Wait()
+    if len(roomy) == 1:
+        return Choice(roomy[0])
 
     def doubt(pod: Endpoint) -> tuple[bool, bool]:
         return pod.uid in suspects, pod.uid in facts.avoided
