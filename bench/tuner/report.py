@@ -38,7 +38,11 @@ def report(plan: Plan, results: Results) -> str:
     lines += ["", f"| cost, relative to Full-FT | {' | '.join(tasks)} |", "|---" * (len(tasks) + 1) + "|"]
     for method in plan.methods:
         lines.append(f"| {method} | {' | '.join(_cost(plan, results, task, method) for task in tasks)} |")
-    lines += ["", "CPU seconds a step and peak memory in GiB; seeds are averaged.", ""]
+    lines += [
+        "",
+        "CPU seconds a step; peak memory in GiB above that of a process without a model; seeds are averaged.",
+        "",
+    ]
     return "\n".join([*lines, *map(str, bars(plan, results))])
 
 
