@@ -78,11 +78,15 @@ def rights(plan: Plan, results: Results, task: str, row: Row) -> list[bool]:
 
 
 def not_below(claim: str, ours: Sequence[bool], theirs: Sequence[bool]) -> Bar:
-    """Missed when the others get more right, beyond what chance does to paired questions."""
+    """Missed when the others get more right, beyond what chance does to paired questions.
+
+    Where neither gets anything right, nothing was learnt and nothing is shown.
+    """
     if not ours or not theirs:
         return Bar(claim, None, "not measured")
     p = _chance(ours, theirs)
-    return Bar(claim, sum(ours) >= sum(theirs) or p >= _SURE, f"{sum(ours)} against {sum(theirs)} right, p = {p:.3f}")
+    held = (sum(ours) >= sum(theirs) or p >= _SURE) if any(ours) or any(theirs) else None
+    return Bar(claim, held, f"{sum(ours)} against {sum(theirs)} right, p = {p:.3f}")
 
 
 def above(claim: str, ours: Sequence[bool], theirs: Sequence[bool]) -> Bar:

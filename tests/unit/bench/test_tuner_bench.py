@@ -84,3 +84,4 @@ def test_chance_decides_nothing() -> None:
     assert above("", [False] * 20, [True] * 20).held is False
     assert not_below("", [False] * 20, [True] * 20).held is False
     assert not_below("", [], [True]).held is None
+    assert not_below("", [False] * 20, [False] * 20).held is None, "two modules that learnt nothing are not equals"
