@@ -19,6 +19,7 @@ GRACE_MARGIN_SECONDS = 30
 # Part of every revision. Raised only when pods of the form before cannot run: it rolls every pod of every fleet.
 FORM = 1
 _PROBE_PERIOD_SECONDS = 5
+_REVISION_LABELS = (names.LABEL_DECODER, names.LABEL_MODEL, names.LABEL_ROLE, names.LABEL_REVISION)
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ def _spec(pod: EnginePod, placements: Sequence[Placement]) -> Manifest:
     volumes = {volume["name"]: volume for placement in placements for volume in placement.volumes}
     pull = [{"name": name} for name in dict.fromkeys(p.pull_secret for p in placements if p.pull_secret)]
     return {
+        "topologySpreadConstraints": spread(pod.labels),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": POD_SECURITY,
@@ -104,6 +106,20 @@ def _spec(pod: EnginePod, placements: Sequence[Placement]) -> Manifest:
             {"name": "shm", "emptyDir": {"medium": "Memory"}},
         ],
     }
+
+
+def spread(pod_labels: Mapping[str, str]) -> list[Manifest]:
+    """A revision's pods over nodes and zones, where there is room: a node that fails takes as few as it can."""
+    selector = {key: pod_labels[key] for key in _REVISION_LABELS if key in pod_labels}
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "ScheduleAnyway",  # never the reason that a pod waits
+            "labelSelector": {"matchLabels": selector},
+        }
+        for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
+    ]
 
 
 def grace_period(drain_timeout_seconds: int) -> int:

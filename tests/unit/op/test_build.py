@@ -239,3 +239,13 @@ async def test_every_mutable_field_changes_the_live_child(spec: dict[str, Any]) 
     for owner in ("base", "maths"):
         names_of = [name for name in after if name.startswith(owner)]
         assert all(before.get(name) != after[name] for name in names_of), owner
+
+
+async def test_a_revisions_pods_prefer_different_nodes_and_zones_and_a_user_may_insist() -> None:
+    insists = {"topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    world = await _world(decoder(), model(template={"spec": {"topologySpreadConstraints": [insists]}}))
+    for owner, hard in (("base", "ScheduleAnyway"), ("maths", "DoNotSchedule")):
+        (live,) = world.deployments(owner).values()
+        by_node, by_zone = live["spec"]["template"]["spec"]["topologySpreadConstraints"]
+        assert (by_node["whenUnsatisfiable"], by_zone["whenUnsatisfiable"]) == (hard, "ScheduleAnyway")
+        assert by_node["labelSelector"] == live["spec"]["selector"]
