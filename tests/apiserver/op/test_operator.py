@@ -136,6 +136,33 @@ def test_changing_one_task_leaves_every_other_deployment_as_it_was(fleet: Fleet)
         assert after[name]["metadata"]["generation"] == metadata["generation"]
 
 
+def test_downloads_with_a_cache_an_authority_and_a_login_are_accepted_and_left_alone(fleet: Fleet) -> None:
+    download = {
+        "cache": {"claimName": "weights-cache", "sizeLimit": "500Gi"},
+        "caBundle": {"configMapRef": {"name": "company"}},
+        "proxy": {"url": "http://proxy:3128"},
+    }
+    uri = "oci://registry.example/acme/base@sha256:" + "c" * 64
+    source = {"uri": uri, "credentialsSecretRef": {"name": "login"}, "download": download}
+    fleet.apply(decoder(model=source))
+    fleet.apply(model())
+    fleet.until_ready(DECODER, TASK)
+    (live,) = fleet.deployments("base").values()
+    spec = live["spec"]["template"]["spec"]
+    assert [c.get("restartPolicy") for c in spec["initContainers"]] == [None, "Always"]
+    assert {"company", "login", "weights-cache"} <= {
+        (v.get("configMap") or {}).get("name")
+        or (v.get("secret") or {}).get("secretName")
+        or (v.get("persistentVolumeClaim") or {}).get("claimName")
+        for v in spec["volumes"]
+    }
+    fleet.patch(*DECODER, {"spec": {"allowedModels": {"namespaces": {"from": "All"}}}})
+    generation = fleet.get(*DECODER)["metadata"]["generation"]
+    fleet.until(lambda: fleet.get(*DECODER)["status"]["observedGeneration"] == generation, "another look")
+    (after,) = fleet.deployments("base").values()
+    assert after["metadata"]["generation"] == live["metadata"]["generation"]
+
+
 def test_scale_reads_and_writes_our_object_and_reaches_the_child(fleet: Fleet) -> None:
     _start(fleet)
     for kind, name in (DECODER, TASK):
