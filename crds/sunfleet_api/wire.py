@@ -161,6 +161,7 @@ class EngineInfo(BaseModel):
     kv_capacity_tokens: int  # blocks x block size
     block_size: int
     max_model_len: int
-    kv_fingerprint: str = ""
+    kv_fingerprint: str = ""  # what the operator expects the pod's KV to be
+    kv_contract: str = ""  # what the running engine says of its KV; pods with unequal ones are no pair
     engine_version: str = ""
     accelerators: int = 1  # GPUs that the engine uses; for the accounts

@@ -40,10 +40,14 @@ class WorkerSettings(BaseSettings):
     pod_name: str = ""
     drain_timeout_seconds: int = Field(default=300, ge=0)  # in-flight streams get this long after SIGTERM
     kv_fingerprint: str = ""
+    self_check: bool = True  # False: ready as soon as the engine answers, proven or not
 
     def to_env(self) -> dict[str, str]:
-        """The variables that make this very object again; ``pod_ip`` and ``pod_name`` are left to the downward API."""
-        values: dict[str, Any] = self.model_dump(mode="json", exclude={"pod_ip", "pod_name"})
+        """The variables that make this very object again; ``pod_ip`` and ``pod_name`` are left to the downward API, and
+        ``self_check`` to whoever switches it off.
+        """
+        left = {"pod_ip", "pod_name"} | ({"self_check"} if self.self_check else set())
+        values: dict[str, Any] = self.model_dump(mode="json", exclude=left)
         return {
             ENV_PREFIX + key.upper(): json.dumps(value) if isinstance(value, list) else str(value)
             for key, value in values.items()

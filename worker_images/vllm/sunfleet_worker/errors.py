@@ -17,6 +17,7 @@ GUARD: Final = "sun_prompt_not_transferred"
 KV_LOAD_FAILED: Final = "sun_kv_load_failed"
 GRAMMAR_REJECTED_SEED: Final = "sun_grammar_rejected_seed"
 DRAINING: Final = "sun_draining"
+NOT_READY: Final = "sun_not_ready"
 
 CODE_PREFIX: Final = "sun_"
 
@@ -29,6 +30,7 @@ _MESSAGES: Final = {
     KV_LOAD_FAILED: "The prompt's KV could not be read from the prefill pod. Prefill the request again.",
     GRAMMAR_REJECTED_SEED: "The tokens generated so far do not fit the request's structured-output grammar.",
     DRAINING: "This pod is shutting down and takes no new requests.",
+    NOT_READY: "This pod has not passed its self-check and takes no requests; GET /sunfleet/readyz says why.",
 }
 
 

@@ -28,8 +28,11 @@ from sunfleet_worker.engine import running_engine
 from sunfleet_worker.frontend.app import install
 from sunfleet_worker.frontend.gate import Traffic
 from sunfleet_worker.frontend.metrics import PodMetrics
+from sunfleet_worker.frontend.standing import Standing
 from sunfleet_worker.frontend.steps import step_by_step
 from sunfleet_worker.frontend.streams import WatchedEngine
+from sunfleet_worker.selfcheck.pod import Pod
+from sunfleet_worker.selfcheck.run import run_until_passed
 
 _KV_USAGE = "vllm:kv_cache_usage_perc"
 
@@ -53,23 +56,34 @@ async def _serve(engine: AsyncLLM, args: Namespace, settings: WorkerSettings, me
     await engine.reset_mm_cache()  # drops the inputs of the engine's own start-up profile
     _, sock = setup_server(args, reuse_port=False)
     try:
-        app, traffic = await _application(engine, args, settings, metrics)
-        draining = asyncio.create_task(_drain_on_sigterm(engine, app, traffic, settings.drain_timeout_seconds))
+        standing = Standing()
+        app, watched = await _application(engine, args, metrics, standing)
+        traffic = install(app, settings, watched, metrics, standing, engine_version)
+        pod = Pod(app, watched, settings, metrics, _kv_in_use)
+        jobs = (
+            asyncio.create_task(_drain_on_sigterm(engine, app, traffic, settings.drain_timeout_seconds)),
+            asyncio.create_task(_prove(pod, app, standing, traffic)),
+        )
         shutdown = await serve_http(app, sock=sock, **_http_options(args))
-        draining.cancel()
+        for job in jobs:
+            job.cancel()
         await shutdown
     finally:
         sock.close()
 
 
 async def _application(
-    engine: EngineClient, args: Namespace, settings: WorkerSettings, metrics: PodMetrics
-) -> tuple[FastAPI, Traffic]:
+    engine: EngineClient, args: Namespace, metrics: PodMetrics, standing: Standing
+) -> tuple[FastAPI, WatchedEngine]:
+    def count(code: str) -> None:
+        if standing.proven:  # before, the self-check provokes them
+            metrics.ended.labels(code).inc()
+
     tasks = await engine.get_supported_tasks()
     app = build_app(args, tasks, engine.model_config)
-    watched = WatchedEngine(engine, lambda code: metrics.ended.labels(code).inc())
+    watched = WatchedEngine(engine, count)
     await init_app_state(watched, app.state, args, tasks)
-    return app, install(app, settings, watched, metrics, engine_version)
+    return app, watched
 
 
 def _http_options(args: Namespace) -> dict[str, Any]:
@@ -86,13 +100,22 @@ def _http_options(args: Namespace) -> dict[str, Any]:
 
 async def _drain_on_sigterm(engine: AsyncLLM, app: FastAPI, traffic: Traffic, seconds: float) -> None:
     """Take SIGTERM over from the stock server once that has installed its handlers; it keeps SIGINT, which stops it."""
-    while not getattr(getattr(app.state, "server", None), "started", False):  # noqa: ASYNC110 - uvicorn has only a flag
-        await asyncio.sleep(0.05)
+    await _started(app)
     terminated = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
     await terminated.wait()
     await drain(traffic, _kv_in_use, lambda: _abort_all(engine), seconds)
     signal.raise_signal(signal.SIGINT)
+
+
+async def _prove(pod: Pod, app: FastAPI, standing: Standing, traffic: Traffic) -> None:
+    await _started(app)
+    await run_until_passed(pod, standing, traffic)
+
+
+async def _started(app: FastAPI) -> None:
+    while not getattr(getattr(app.state, "server", None), "started", False):  # noqa: ASYNC110 - uvicorn has only a flag
+        await asyncio.sleep(0.05)
 
 
 async def _abort_all(engine: AsyncLLM) -> None:

@@ -5,21 +5,27 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from vllm.config import VllmConfig
 
 from sunfleet_api import names, wire
 from sunfleet_api.worker import WorkerSettings
-from sunfleet_worker.errors import RequestError
+from sunfleet_worker.errors import NOT_READY, RequestError, ended_by_engine
 from sunfleet_worker.frontend.gate import INFO_PATH, READY_PATH, Gate, Traffic
 from sunfleet_worker.frontend.metrics import PodMetrics
 from sunfleet_worker.frontend.serving import SunChat, SunCompletion, serving_for
+from sunfleet_worker.frontend.standing import Standing
 from sunfleet_worker.frontend.streams import EngineEndedError, WatchedEngine
 
 
 def install(
-    app: FastAPI, settings: WorkerSettings, engine: WatchedEngine, metrics: PodMetrics, engine_version: str
+    app: FastAPI,
+    settings: WorkerSettings,
+    engine: WatchedEngine,
+    metrics: PodMetrics,
+    standing: Standing,
+    engine_version: str,
 ) -> Traffic:
     """Make the engine's initialised ``app`` a pod of its role; returns the count of what it does for clients."""
     state, role = app.state, settings.role
@@ -30,16 +36,19 @@ def install(
     app.add_exception_handler(RequestError, _answer_request_error)
     app.add_exception_handler(EngineEndedError, _answer_engine_ended)
     traffic = Traffic()
-    app.add_middleware(Gate, traffic=traffic)
+    app.add_middleware(Gate, traffic=traffic, standing=standing)
     info = engine_info(settings, engine.vllm_config, engine_version)
 
     @app.get(INFO_PATH)
     async def get_info() -> wire.EngineInfo:
-        return info
+        if not standing.proven:
+            raise ended_by_engine(NOT_READY)
+        return info.model_copy(update={"kv_contract": standing.kv_contract})
 
     @app.get(READY_PATH)
-    async def get_ready() -> Response:
-        return Response(status_code=503 if traffic.draining else 200)
+    async def get_ready() -> JSONResponse:
+        reason = "draining" if traffic.draining else standing.reason
+        return JSONResponse({"ready": not reason, "reason": reason}, status_code=503 if reason else 200)
 
     if role == names.ROLE_PREFILL:
 

@@ -1,4 +1,5 @@
-"""The outermost middleware: which routes exist on a pod, refusal while draining, and the count of requests in flight.
+"""The outermost middleware: which routes exist on a pod, refusal before its self-check has passed and while it drains,
+and the count of requests in flight.
 
 The engine's server has some sixty routes, among them ones that generate without a hand-over, change weights or LoRA
 modules, run code on workers or reset caches. A pod denies what is not listed here.
@@ -14,7 +15,8 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from sunfleet_api import wire
-from sunfleet_worker.errors import DRAINING, RequestError, ended_by_engine
+from sunfleet_worker.errors import DRAINING, NOT_READY, RequestError, ended_by_engine
+from sunfleet_worker.frontend.standing import SELF_CHECK, Standing
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -74,9 +76,10 @@ class Traffic:
 class Gate:
     """ASGI middleware; must be the outermost one."""
 
-    def __init__(self, app: App, *, traffic: Traffic) -> None:
+    def __init__(self, app: App, *, traffic: Traffic, standing: Standing) -> None:
         self._app = app
         self._traffic = traffic
+        self._standing = standing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = None if scope["type"] == "lifespan" else self._refusal(scope)
@@ -96,6 +99,8 @@ class Gate:
             )
         if self._traffic.draining and route in GENERATING:
             return ended_by_engine(DRAINING)
+        if route in GENERATING and not self._standing.proven and SELF_CHECK not in scope:
+            return ended_by_engine(NOT_READY)
         return None
 
 
