@@ -37,6 +37,9 @@ _OPTIONAL: Final = (
 # Reported for the operator (the longest context), but two modules may differ in it.
 CONTEXT_LIMIT: Final = "max_position_embeddings"
 ADAPTER: Final = "adapter"
+# Reported when a checkpoint declares a quantised KV cache. Its scales are weights of that checkpoint alone.
+KV_QUANTIZATION: Final = "kv_cache_quantization"
+_KV_SCHEMES: Final = ("kv_cache_scheme", "kv_cache_quant_algo")
 _LONGEST_LIST: Final = 16  # entries; a pod's report holds at most 4 KiB, and some rope tables have hundreds of numbers
 
 
@@ -62,6 +65,7 @@ def kv_relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     facts["rope"] = _rope(text)
     facts |= {name: text[name] for name in _OPTIONAL if text.get(name)}
     facts[CONTEXT_LIMIT] = _first(text, (CONTEXT_LIMIT, "n_positions"))
+    facts[KV_QUANTIZATION] = _kv_quantization(text.get("quantization_config") or config.get("quantization_config"))
     return {name: _compact(value) for name, value in facts.items() if value is not None}
 
 
@@ -86,6 +90,14 @@ def _text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _first(config: Mapping[str, Any], keys: Sequence[str]) -> Any:
     return next((config[key] for key in keys if config.get(key) is not None), None)
+
+
+def _kv_quantization(given: Any) -> Any:
+    """What compressed-tensors and ModelOpt write; the engine follows it where ``kvCacheDtype`` is auto."""
+    if not isinstance(given, Mapping):
+        return None
+    inner = given.get("quantization")
+    return _first(given, _KV_SCHEMES) or (_first(inner, _KV_SCHEMES) if isinstance(inner, Mapping) else None)
 
 
 def _layer_types(types: Sequence[str] | None) -> str | None:

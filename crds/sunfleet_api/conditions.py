@@ -112,6 +112,7 @@ class Reason(StrEnum):
     KV_CONTRACT_UNKNOWN = "KVContractUnknown"
     KV_COMPATIBLE = "KVCompatible"
     KV_MISMATCH = "KVMismatch"
+    TEMPLATE_CHANGES_CONTRACT = "TemplateChangesContract"
     TUNED_AGAINST_OTHER_DECODER = "TunedAgainstOtherDecoder"
     # Available, DecoderReady, PrefillReady, Progressing
     MINIMUM_REPLICAS_AVAILABLE = "MinimumReplicasAvailable"

@@ -11,8 +11,10 @@ from sunfleet_api.markers import IMMUTABLE, Keywords, list_map
 
 # Engine arguments that a user may set: they tune speed or memory, or choose a parser. Everything else is ours, since
 # the wrong value would break the KV contract, the hand-over or the isolation between tasks.
+# ``attention-backend`` alone decides about KV too, so it is part of the fingerprint.
+ATTENTION_BACKEND: Final = "attention-backend"
 ALLOWED_EXTRA_ARGS: Final = (
-    "attention-backend",
+    ATTENTION_BACKEND,
     "chat-template",
     "chat-template-content-format",
     "compilation-config",

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from sunfleet_api import names
-from sunfleet_api.checkpoint import ADAPTER, CONTEXT_LIMIT, adapter_relevant, kv_relevant
+from sunfleet_api.checkpoint import ADAPTER, CONTEXT_LIMIT, KV_QUANTIZATION, adapter_relevant, kv_relevant
 from sunfleet_api.digests import KVFingerprint
 from sunfleet_api.worker import ResolverReport
 
@@ -37,13 +37,17 @@ __all__ = [
 FINGERPRINT_VERSION: Final = 1
 CONNECTOR: Final = "nixl-1"  # raised when the worker's hand-over or KV layout changes
 _UNKNOWN: Final = "unknown"
+_OWN_SCALES: Final = (
+    "has scales of its own for a quantised KV cache, which the other module does not know: "
+    "use a checkpoint without them (quantization_config.kv_cache_scheme: null)"
+)
 
 
 class EngineContract(BaseModel):
     """What a decode pool and its attached prefill must have in common, as it runs (no ``None``, nothing "default").
 
     ``engine`` names the engine build (image reference); ``tensor_parallel_size`` counts because a transfer between
-    unequal ones is not proven.
+    unequal ones is not proven. ``attention_backend`` is empty where the engine chooses: equal engines choose alike.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -53,11 +57,13 @@ class EngineContract(BaseModel):
     tensor_parallel_size: int
     engine: str
     connector: str = CONNECTOR
+    attention_backend: str = ""
 
     def facts(self) -> dict[str, Any]:
-        """The contract with ``auto`` resolved."""
+        """The contract with ``auto`` resolved, and without what is not set."""
         kv_dtype = self.dtype if self.kv_cache_dtype == "auto" else self.kv_cache_dtype
-        return self.model_dump() | {"kv_cache_dtype": kv_dtype}
+        facts = self.model_dump() | {"kv_cache_dtype": kv_dtype}
+        return {name: value for name, value in facts.items() if value != ""}
 
 
 def fingerprint(config: Mapping[str, Any], tokenizer_hash: str, contract: EngineContract) -> KVFingerprint:
@@ -87,6 +93,8 @@ def compare(decoder: ResolverReport, task: ResolverReport) -> list[str]:
         return list(_adapter_faults(decoder, task))
     if unread := [name for name, report in (("decoder", decoder), ("task", task)) if not report.config]:
         return [f"config: {' and '.join(unread)} unknown"]
+    if scaled := [name for name, one in (("decoder", decoder), ("task", task)) if one.config.get(KV_QUANTIZATION)]:
+        return [f"{KV_QUANTIZATION}: the checkpoint of the {' and of the '.join(scaled)} {_OWN_SCALES}"]
     ours, theirs = _flat(_decisive(decoder.config)), _flat(_decisive(task.config))
     ours["tokenizer"], theirs["tokenizer"] = decoder.tokenizer_hash or None, task.tokenizer_hash or None
     return [

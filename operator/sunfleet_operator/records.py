@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sunfleet_api.digests import KVFingerprint
-from sunfleet_api.engine import ExtraArg
+from sunfleet_api.engine import ATTENTION_BACKEND, ExtraArg
 from sunfleet_api.fingerprint import EngineContract
 from sunfleet_api.worker import ResolverReport
 from sunfleet_operator.types import Json
@@ -54,6 +54,7 @@ class Engine(_Record):
             block_size=self.block_size,
             tensor_parallel_size=self.tensor_parallel_size,
             engine=self.image,
+            attention_backend=next((arg.value for arg in self.extra_args if arg.name == ATTENTION_BACKEND), ""),
         )
 
 

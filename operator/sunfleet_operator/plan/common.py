@@ -95,6 +95,15 @@ def asked_download(source: WeightsSource) -> dict[str, object]:
     return {} if source.download is None else {"download": source.download.given()}
 
 
+def changes_contract(changes: Sequence[str]) -> str:
+    """Why an overlay is refused, and where the wish belongs."""
+    return (
+        f"spec.template changes {', '.join(changes)}, which decides what KV a pod makes and reads: prefill and decode "
+        "pods would no longer be a pair that anything has compared. Take it out of the template; image, types, block "
+        "size and tensor parallelism are set under spec.engine of the SharedDecoder, and all attached pods inherit them"
+    )
+
+
 def worker_settings(role: str, engine: Engine, kv: KVFingerprint, drain_seconds: int, **more: object) -> WorkerSettings:
     """Settings of an engine container of either role."""
     return WorkerSettings.model_validate(

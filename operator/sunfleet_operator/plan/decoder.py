@@ -18,6 +18,7 @@ from sunfleet_api.worker import ResolverReport
 from sunfleet_operator import records
 from sunfleet_operator.build import labels
 from sunfleet_operator.build.engine_pod import FORM, EnginePod, template
+from sunfleet_operator.build.protected import protected_changes
 from sunfleet_operator.build.volumes import GivenVolumes
 from sunfleet_operator.build.weights import Weights, model_weights, resolved
 from sunfleet_operator.observed import Defaults, ObservedDecoder
@@ -26,6 +27,7 @@ from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.plan.common import (
     TAKEN_SECONDS,
     asked_download,
+    changes_contract,
     ignored,
     invalid,
     paused,
@@ -113,8 +115,9 @@ def _decide(
     if report is None or ADAPTER in report.config or not report.config:
         return _Outcome(want, resolution, None, None, None)
     target = _target(observed, decoder, report, resolved(asked, report), defaults)
-    if paused_now and target not in _records(observed):
-        # Tasks would follow what is published, and nothing of it exists.
+    refused_overlay = protected_changes(decoder.spec.template.to_wire())
+    if (paused_now and target not in _records(observed)) or refused_overlay:
+        # Tasks would follow what is published, and nothing of it exists, or what exists is no pair for them.
         present = _present(observed)
         if present is None:
             return _Outcome(want, resolution, None, None, None)
@@ -218,7 +221,7 @@ def _unmoved(observed: ObservedDecoder, target: DecoderRevision) -> list[str]:
 
 def _verdicts(observed: ObservedDecoder, decoder: SharedDecoder, outcome: _Outcome) -> list[Verdict]:
     verdicts = [Verdict(ConditionType.ACCEPTED, "True", Reason.ACCEPTED), outcome.resolution.verdict]
-    verdicts.append(_contract_verdict(outcome))
+    verdicts.append(_contract_verdict(decoder, outcome))
     verdicts.append(_available(observed, decoder, outcome))
     if outcome.fleet is not None and outcome.rolled is not None:
         verdicts.append(_progress(observed, outcome.want, outcome.fleet, outcome.rolled))
@@ -237,8 +240,10 @@ def _progress(observed: ObservedDecoder, want: Wanted, fleet: Fleet, rolled: Rol
     return Verdict(verdict.type, verdict.status, verdict.reason, message)
 
 
-def _contract_verdict(outcome: _Outcome) -> Verdict:
+def _contract_verdict(decoder: SharedDecoder, outcome: _Outcome) -> Verdict:
     type_ = ConditionType.KV_CONTRACT_KNOWN
+    if changes := protected_changes(decoder.spec.template.to_wire()):
+        return Verdict(type_, "False", Reason.TEMPLATE_CHANGES_CONTRACT, changes_contract(changes))
     if outcome.target is not None:
         return Verdict(type_, "True", Reason.KV_CONTRACT_KNOWN, outcome.target.kv_fingerprint.digest)
     report = outcome.resolution.report

@@ -15,9 +15,11 @@ from sunfleet_api.sun_model import SunModel
 from sunfleet_api.weights import parse_uri
 from sunfleet_api.worker import ResolverReport
 from sunfleet_operator import records
+from sunfleet_operator.build.protected import protected_changes
 from sunfleet_operator.build.volumes import GivenVolumes
 from sunfleet_operator.build.weights import MOUNTED_SCHEMES
 from sunfleet_operator.observed import ObservedModel
+from sunfleet_operator.plan.common import changes_contract
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.records import DecoderRevision
 from sunfleet_operator.types import Json, full_name, is_terminating, metadata, status_of
@@ -108,6 +110,8 @@ def compatible(
         )
     if report is None:
         return Verdict(type_, "Unknown", Reason.PENDING, "waits for WeightsReady")
+    if changes := protected_changes(model.spec.template.to_wire()):
+        return Verdict(type_, "False", Reason.TEMPLATE_CHANGES_CONTRACT, changes_contract(changes))
     faults = [*_wrong_kind(model, report), *(() if _wrong_kind(model, report) else compare(contract.report, report))]
     if faults:
         return Verdict(type_, "False", Reason.KV_MISMATCH, "; ".join(faults))

@@ -94,6 +94,43 @@ def test_another_engine_contract_has_another_fingerprint(changes: dict[str, Any]
     assert _digest(CONTRACT.model_copy(update=changes)) != _digest()
 
 
+def test_an_attention_backend_is_part_of_the_fingerprint_once_it_is_chosen() -> None:
+    """The engines' handshake refuses unequal ones, so pods that differ in it must not be paired."""
+    chosen = {
+        _digest(CONTRACT.model_copy(update={"attention_backend": name})) for name in ("", "FLASH_ATTN", "XFORMERS")
+    }
+    assert len(chosen) == 3
+    assert _digest() in chosen
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"kv_cache_scheme": {"num_bits": 8, "type": "float"}},
+        {"quant_method": "modelopt", "kv_cache_quant_algo": "FP8"},
+        {"quant_method": "modelopt", "quantization": {"kv_cache_quant_algo": "FP8"}},
+    ],
+    ids=["compressed-tensors", "modelopt", "modelopt, nested"],
+)
+def test_a_checkpoint_with_scales_of_its_own_for_the_kv_cache_fits_no_other(declared: dict[str, Any]) -> None:
+    scaled = _task(quantization_config=declared)
+    for decoder, task, whose in (
+        (DECODER, scaled, "task"),
+        (scaled, _task(), "decoder"),
+        (scaled, scaled, "of the task"),
+    ):
+        (fault,) = compare(decoder, task)
+        assert whose in fault
+        assert "kv_cache_scheme" in fault
+
+
+def test_weight_only_quantisation_says_nothing_of_the_kv_cache() -> None:
+    assert (
+        compare(DECODER, _task(quantization_config={"quant_method": "compressed-tensors", "kv_cache_scheme": None}))
+        == []
+    )
+
+
 def test_another_tokenizer_has_another_fingerprint() -> None:
     assert _digest(tokenizer="sha256:bb") != _digest()
 

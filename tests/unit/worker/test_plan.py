@@ -80,8 +80,15 @@ def test_a_cuda_engine_compiles_sizes_its_own_pool_and_overlaps_steps() -> None:
 def test_extra_arguments_replace_the_flavours_own() -> None:
     extra = (ExtraArg(name="kv-cache-memory-bytes", value="4096"), ExtraArg(name="enforce-eager"))
     plan = plan_engine(settings(extra_args=extra), "cpu")
-    assert value(plan, "--kv-cache-memory-bytes") == "4096"
+    assert [word for word in plan.args if "kv-cache-memory-bytes" in word] == ["--kv-cache-memory-bytes=4096"]
     assert plan.args.count("--enforce-eager") == 1
+
+
+@pytest.mark.parametrize("smuggled", ["--block-size=64", "--dtype float16", "-tp=2"])
+def test_a_value_of_an_extra_argument_is_never_an_argument_of_its_own(smuggled: str) -> None:
+    """Some of the engine's arguments take any number of words, and would leave one with dashes to the parser."""
+    plan = plan_engine(settings(extra_args=(ExtraArg(name="chat-template", value=smuggled),)), "cpu")
+    assert plan.args[-1] == f"--chat-template={smuggled}"
 
 
 @pytest.mark.parametrize(

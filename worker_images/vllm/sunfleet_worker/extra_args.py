@@ -19,7 +19,7 @@ SWITCHES: Final = frozenset(
 
 
 def engine_flags(extra: Iterable[ExtraArg]) -> tuple[str, ...]:
-    """``--name value`` words, in the order given.
+    """``--name=value`` words, in the order given.
 
     Raises:
         StartupError: an argument lacks its value, or has one that it does not take; names it and the mend.
@@ -30,5 +30,6 @@ def engine_flags(extra: Iterable[ExtraArg]) -> tuple[str, ...]:
             raise StartupError(f"extraArgs: {arg.name} takes no value, but has {arg.value!r}; leave value empty.")
         if arg.name not in SWITCHES and not arg.value:
             raise StartupError(f"extraArgs: {arg.name} needs a value.")
-        words += [f"--{arg.name}", arg.value] if arg.value else [f"--{arg.name}"]
+        # One word, so that a value can never be read as an argument of its own.
+        words.append(f"--{arg.name}={arg.value}" if arg.value else f"--{arg.name}")
     return tuple(words)

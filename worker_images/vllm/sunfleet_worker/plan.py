@@ -74,7 +74,7 @@ def plan_engine(
     extra = engine_flags(settings.extra_args)
     args = (
         *_contract_args(settings, flavour), *_module_args(settings, adapter_rank), *_scheduler_args(flavour),
-        *_device_args(flavour, extra), *extra,
+        *_device_args(settings, flavour), *extra,
     )  # fmt: skip
     return EnginePlan(args, _env(settings), _env_defaults(settings, flavour, cpu_limit))
 
@@ -159,12 +159,13 @@ def _scheduler_args(flavour: Flavour) -> tuple[str, ...]:
     return ("--scheduler-cls", ASYNC_SCHEDULER, "--async-scheduling")
 
 
-def _device_args(flavour: Flavour, extra: tuple[str, ...]) -> tuple[str, ...]:
+def _device_args(settings: WorkerSettings, flavour: Flavour) -> tuple[str, ...]:
     if flavour == "cuda":
         return ()
+    given = {argument.name for argument in settings.extra_args}
     # Compiling a small model takes longer than it ever saves on a CPU.
-    eager = () if "--enforce-eager" in extra else ("--enforce-eager",)
-    pool = () if "--kv-cache-memory-bytes" in extra else ("--kv-cache-memory-bytes", str(CPU_KV_CACHE_BYTES))
+    eager = () if "enforce-eager" in given else ("--enforce-eager",)
+    pool = () if "kv-cache-memory-bytes" in given else ("--kv-cache-memory-bytes", str(CPU_KV_CACHE_BYTES))
     return (*eager, *pool)
 
 
