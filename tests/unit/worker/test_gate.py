@@ -10,6 +10,7 @@ import pytest
 
 from sunfleet_worker.drain import drain
 from sunfleet_worker.frontend.gate import ALLOWED, GENERATING, Gate, Message, Receive, Scope, Send, Traffic
+from sunfleet_worker.frontend.standing import SELF_CHECK, Standing
 
 
 class Inner:
@@ -26,7 +27,13 @@ class Inner:
         await send({"type": "http.response.body", "body": b"{}"})
 
 
-async def call(gate: Gate, method: str, path: str) -> tuple[int, dict[str, Any]]:
+def proven() -> Standing:
+    standing = Standing()
+    standing.reason = ""
+    return standing
+
+
+async def call(gate: Gate, method: str, path: str, **scope: Any) -> tuple[int, dict[str, Any]]:
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -35,7 +42,7 @@ async def call(gate: Gate, method: str, path: str) -> tuple[int, dict[str, Any]]
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await gate({"type": "http", "method": method, "path": path}, receive, send)
+    await gate({"type": "http", "method": method, "path": path, **scope}, receive, send)
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 
@@ -55,7 +62,7 @@ def traffic() -> Traffic:
 
 @pytest.fixture
 def gate(inner: Inner, traffic: Traffic) -> Gate:
-    return Gate(inner, traffic=traffic)
+    return Gate(inner, traffic=traffic, standing=proven())
 
 
 @pytest.mark.parametrize(("method", "path"), sorted(ALLOWED))
@@ -94,6 +101,21 @@ async def test_a_draining_pod_refuses_new_work_and_still_answers_probes(
     assert (await call(gate, "GET", "/health"))[0] == 200
 
 
+async def test_before_its_self_check_has_passed_a_pod_generates_for_nobody_but_itself(
+    inner: Inner, traffic: Traffic
+) -> None:
+    standing = Standing()
+    gate = Gate(inner, traffic=traffic, standing=standing)
+    inner.go.set()
+    for method, path in GENERATING:
+        status, body = await call(gate, method, path)
+        assert (status, body["error"]["code"]) == (503, "sun_not_ready")
+        assert (await call(gate, method, path, **{SELF_CHECK: True}))[0] == 200
+    assert (await call(gate, "GET", "/health"))[0] == 200
+    standing.reason = ""
+    assert (await call(gate, "POST", "/v1/completions"))[0] == 200
+
+
 async def test_a_drain_waits_for_running_requests_then_for_kv(gate: Gate, inner: Inner, traffic: Traffic) -> None:
     kv = [0.5]
     running = asyncio.create_task(call(gate, "POST", "/v1/completions"))
@@ -126,6 +148,6 @@ async def test_a_request_that_fails_is_not_in_flight_any_more(traffic: Traffic) 
         raise RuntimeError("broken")
 
     with pytest.raises(RuntimeError):
-        await call(Gate(broken, traffic=traffic), "POST", "/v1/completions")
+        await call(Gate(broken, traffic=traffic, standing=proven()), "POST", "/v1/completions")
     assert traffic.in_flight == 0
     await asyncio.wait_for(traffic.idle(), 1)

@@ -15,6 +15,7 @@ from sunfleet_api.worker import WorkerSettings
 from sunfleet_worker.frontend.app import install
 from sunfleet_worker.frontend.metrics import PodMetrics
 from sunfleet_worker.frontend.serving import SunCompletion, serving_for
+from sunfleet_worker.frontend.standing import Standing
 from sunfleet_worker.frontend.streams import WatchedEngine
 from sunfleet_worker.handover import KEY_RELEASE, released_requests
 
@@ -37,12 +38,12 @@ def engine() -> Engine:
     return Engine()
 
 
-def pod(role: Any, engine: Engine) -> tuple[TestClient, CollectorRegistry]:
+def pod(role: Any, engine: Engine, standing: Standing | None = None) -> tuple[TestClient, CollectorRegistry]:
     registry, app = CollectorRegistry(), FastAPI()
     app.state.openai_serving_chat = app.state.openai_serving_completion = SimpleNamespace()
     stock: Any = engine
     watched = WatchedEngine(stock, print)
-    install(app, WorkerSettings(role=role), watched, PodMetrics(role, registry), "0")
+    install(app, WorkerSettings(role=role), watched, PodMetrics(role, registry), standing or Standing(), "0")
     return TestClient(app), registry
 
 
@@ -73,6 +74,19 @@ def test_only_decode_pods_export_the_prompt_tokens_that_they_computed(
 ) -> None:
     _, registry = pod(role, engine)
     assert registry.get_sample_value("sunfleet_decode_computed_prompt_tokens_total") == exported
+
+
+def test_a_pod_tells_that_it_is_ready_and_who_it_is_once_it_has_proven_itself(engine: Engine) -> None:
+    standing = Standing()
+    client, _ = pod("decode", engine, standing)
+    standing.reason = "self-check failed: guard: not done within 60 s"
+    ready, info = client.get("/sunfleet/readyz"), client.get("/sunfleet/info")
+    assert (ready.status_code, ready.json()) == (503, {"ready": False, "reason": standing.reason})
+    assert (info.status_code, info.json()["error"]["code"]) == (503, "sun_not_ready")
+    standing.reason, standing.kv_contract = "", "c" * 32
+    ready, info = client.get("/sunfleet/readyz"), client.get("/sunfleet/info")
+    assert (ready.status_code, ready.json()) == (200, {"ready": True, "reason": ""})
+    assert (info.status_code, info.json()["kv_contract"]) == (200, "c" * 32)
 
 
 @pytest.mark.parametrize(("finish", "kept"), [("length", True), ("stop", False), ("tool_calls", False)])

@@ -80,6 +80,11 @@ _OUTPUTS = "vllm.v1.engine.output_processor"
 _CHAT = "vllm.entrypoints.openai.chat_completion.serving"
 _COMPLETION = "vllm.entrypoints.openai.completion.serving"
 _LAUNCHERS = "vllm.entrypoints.launchers"
+_HANDSHAKE_FIELDS = (
+    "engine_id", "agent_metadata", "kv_caches_base_addr", "device_id", "num_blocks", "block_lens", "block_strides",
+    "kv_cache_layout", "block_size", "ssm_sizes", "attn_backend_name", "physical_blocks_per_logical_kv_block",
+    "region_num_blocks", "region_group_ids", "region_names", "region_mem_types",
+)  # fmt: skip
 
 HELD: Final[tuple[Held | HeldField, ...]] = (
     Held(_SCHEDULER, "Scheduler.add_request", ("request",)),
@@ -119,6 +124,10 @@ HELD: Final[tuple[Held | HeldField, ...]] = (
     Held(f"{_NIXL}.connector", "NixlBaseConnector.build_connector_meta", ("scheduler_output",)),
     Held(f"{_NIXL}.connector", "NixlBaseConnector.request_finished_all_groups", ("request", "block_ids")),
     Held(f"{_NIXL}.connector", "NixlBaseConnector.get_transfer_results", ("finished_req_ids",)),
+    Held(f"{_NIXL}.metadata", "NixlHandshakePayload.__init__", ("compatibility_hash", "agent_metadata_bytes")),
+    Held(f"{_NIXL}.metadata", "NixlAgentMetadata.__init__", _HANDSHAKE_FIELDS),
+    Held("vllm.utils.network_utils", "make_zmq_socket", ("ctx", "path", "socket_type", "bind", "identity", "linger")),
+    Held("vllm.inputs.engine", "tokens_input", ("prompt_token_ids",)),
     HeldField(f"{_NIXL}.base_scheduler", "NixlBaseConnectorScheduler", "_reqs_need_send"),
     HeldField(f"{_NIXL}.base_worker", "NixlBaseConnectorWorker", "_reqs_to_send"),
     HeldField(f"{_NIXL}.base_worker", "NixlBaseConnectorWorker", "_reqs_to_process"),

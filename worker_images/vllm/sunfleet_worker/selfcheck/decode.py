@@ -39,7 +39,7 @@ async def prove(pod: Pod, payloads: Sequence[NixlHandshakePayload], check: Check
                 await _prove_transfer(pod, twin, check)
                 await warm_up_decoding(pod, twin.transfer(len(pod.prompt)))
     async with check("release"):
-        await pod.all_kv_free()
+        await pod.until_kv_is_held(held=False)
     async with check("computed_prompt"):
         computed = pod.metrics.computed_prompt_tokens
         expect(computed == 0, f"{computed} prompt tokens were computed on this decode pod")

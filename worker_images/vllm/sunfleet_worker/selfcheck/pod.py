@@ -23,6 +23,10 @@ CHATS: Final = "/v1/chat/completions"
 _SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
 
+# Output tokens that a request of the self-check has room for, and ids that every vocabulary has.
+_ROOM: Final = 8
+_WORDS: Final = 50
+
 Check = Callable[[str], AbstractAsyncContextManager[None]]
 
 
@@ -43,18 +47,16 @@ class Pod:
     @property
     def prompt(self) -> list[int]:
         """Token ids of a prompt that fills one block and begins another, if the longest request allows."""
-        longest = self.engine.vllm_config.model_config.max_model_len
-        return [
-            1 + number % 50
-            for number in range(max(1, min(self.engine.vllm_config.cache_config.block_size + 1, longest - 8)))
-        ]
+        config = self.engine.vllm_config
+        length = min(config.cache_config.block_size + 1, config.model_config.max_model_len - _ROOM)
+        return [1 + position % _WORDS for position in range(max(1, length))]
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Answer:
         return await post(self.app, path, body)
 
-    async def all_kv_free(self) -> None:
-        """Return once no request holds a block. The engine reports its pool through a gauge."""
-        while self.kv_in_use() > 0:  # noqa: ASYNC110 - there is no event to wait for
+    async def until_kv_is_held(self, *, held: bool) -> None:
+        """Return once some request holds a block, or none does. The engine reports its pool through a gauge."""
+        while (self.kv_in_use() > 0) != held:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(_POLL_SECONDS)
 
 

@@ -31,8 +31,9 @@ async def prove(pod: Pod, payloads: Sequence[NixlHandshakePayload], check: Check
             "the engine behind this pod's side channel is not the one that answers its requests",
         )
     async with check("release"):
+        await pod.until_kv_is_held(held=True)
         await pod.engine.release([transfer["remote_request_id"]])
-        await pod.all_kv_free()
+        await pod.until_kv_is_held(held=False)
 
 
 def _transfer(answer: Answer, prompt: list[int]) -> dict[str, Any]:
