@@ -111,7 +111,7 @@ def _route(model: SunModel, target: TrafficTarget, index: _Index) -> Route:
 
 
 class _Index:
-    """Ready pods by (namespace, label, value), so that hundreds of tasks need not each look at every pod."""
+    """Ready and known pods by (namespace, label, value), so that hundreds of tasks need not each look at every pod."""
 
     def __init__(self, pods: Iterable[Pod], infos: Mapping[str, EngineInfo]) -> None:
         self._by_label: dict[tuple[str, str, str], list[Pod]] = defaultdict(list)
@@ -119,7 +119,9 @@ class _Index:
             if not pod.ready or not pod.endpoint.fingerprint:
                 continue  # without a fingerprint nobody knows whose KV it can read
             info = infos.get(pod.endpoint.uid)
-            known = replace(pod, endpoint=replace(pod.endpoint, info=info)) if info else pod
+            if info is None:
+                continue  # it has not said who it is yet
+            known = replace(pod, endpoint=pod.endpoint.told(info))
             for key, value in pod.labels.items():
                 self._by_label[pod.namespace, key, value].append(known)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from pydantic import ValidationError
 
+from sunfleet_api.digests import KVFingerprint
 from sunfleet_api.wire import EngineInfo
 from sunfleet_router.connection import UpstreamError
 from sunfleet_router.snapshot import Endpoint
@@ -87,7 +88,17 @@ class InfoBook:
         except (UpstreamError, TimeoutError, ValidationError) as error:
             logger.info("pod %s: no facts yet: %s", endpoint.name, error)
             return None
-        if info.role != endpoint.role:
-            logger.warning("pod %s says it is a %s pod but is labelled %s", endpoint.name, info.role, endpoint.role)
+        if wrong := _contradiction(endpoint, info):
+            logger.warning("pod %s gets no requests: %s", endpoint.name, wrong)
             return None
         return info
+
+
+def _contradiction(endpoint: Endpoint, info: EngineInfo) -> str:
+    """What a pod says of itself that its labels deny; empty when they agree."""
+    if info.role != endpoint.role:
+        return f"it says it is a {info.role} pod but is labelled {endpoint.role}"
+    labelled = KVFingerprint(digest=info.kv_fingerprint).label
+    if info.kv_fingerprint and endpoint.fingerprint not in ("", info.kv_fingerprint, labelled):
+        return f"it makes KV of fingerprint {labelled} but is labelled {endpoint.fingerprint}"
+    return ""

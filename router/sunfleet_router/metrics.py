@@ -150,6 +150,9 @@ class _Books(Collector):
             yield _gauge(name, text, ("task",), [((task,), counter.get(task, 0)) for task in snapshot.tasks])
         pods = [((task.name,), sum(len(route.prefill) for route in task.routes)) for task in snapshot.tasks.values()]
         yield _gauge("prefill_endpoints", "Ready prefill pods.", ("task",), pods)
+        unpaired = [((task.name,), snapshot.unpaired(task)) for task in snapshot.tasks.values()]
+        text = "Ready prefill pods whose KV no ready decode pod can read, while there are some."
+        yield _gauge("unpaired_prefill_endpoints", text, ("task",), unpaired)
         yield from self._prefills(snapshot)
         yield from self._decoders(snapshot)
 

@@ -5,7 +5,7 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -23,8 +23,15 @@ class Endpoint:
     host: str
     port: int
     role: Literal["prefill", "decode"]
-    fingerprint: str
-    info: EngineInfo | None = None  # None until the pod has told; a decoder without it gets nothing
+    fingerprint: str  # of its KV: pods with unequal ones are no pair
+    info: EngineInfo | None = None  # None until the pod has told; without it it gets nothing
+
+    def told(self, info: EngineInfo) -> Endpoint:
+        """The same pod once it has said who it is. What its running engine says of its KV counts beside what its label
+        says it should be: an image, a variable or a checkpoint may have made it another one.
+        """
+        fingerprint = f"{self.fingerprint}/{info.kv_contract}" if info.kv_contract else self.fingerprint
+        return replace(self, info=info, fingerprint=fingerprint)
 
     @property
     def capacity(self) -> int:
@@ -114,6 +121,11 @@ class Snapshot:
 
     def pool(self, decoder: str) -> tuple[Endpoint, ...]:
         return self.pools.get(decoder, ())
+
+    def unpaired(self, task: Task) -> int:
+        """How many of a task's prefill pods make KV that none of its decoders' pods reads, while there are some."""
+        pools = [(route.prefill, {pod.fingerprint for pod in self.pool(route.decoder)}) for route in task.routes]
+        return sum(pod.fingerprint not in readable for pods, readable in pools if readable for pod in pods)
 
     def endpoints(self) -> dict[str, Endpoint]:
         """Every endpoint by uid."""

@@ -146,7 +146,8 @@ class StaticDiscovery:
         uid = f"{role}:{parts.hostname}:{parts.port}"
         info = one.info or self._book.known.get(uid)
         fingerprint = one.fingerprint or (info.kv_fingerprint if info else "")
-        return Endpoint(uid, one.name or uid, parts.hostname or "", parts.port or 0, role, fingerprint, info)
+        endpoint = Endpoint(uid, one.name or uid, parts.hostname or "", parts.port or 0, role, fingerprint)
+        return endpoint.told(info) if info else endpoint
 
     def _ready(self, ones: tuple[StaticEndpoint, ...], role: Literal["prefill", "decode"]) -> tuple[Endpoint, ...]:
         endpoints = (self._endpoint(one, role) for one in ones)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from prometheus_client import generate_latest
 
 from sunfleet_api import names
@@ -14,6 +15,8 @@ from sunfleet_router.assemble import Pod, assemble, pod_of
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.load import Load
 from sunfleet_router.metrics import Metrics
+from sunfleet_router.policies import Choice, Reject
+from sunfleet_router.policies.decode import DecodeFacts, choose
 from sunfleet_router.snapshot import Snapshot, Task
 from sunfleet_router.waiting import Bounds, Waiting
 
@@ -60,7 +63,8 @@ def test_a_task_gets_the_pods_of_its_selector_and_its_decoders_pool() -> None:
         pod_document("not-a-decoder", "prefill", **BASE),
         pod_document("not-a-prefill", "decode", **MATHS),
     ]
-    snapshot = assemble([model("maths", "2026-01-01T00:00:00Z")], ["n/base"], pods(*documents), {"uid-d": INFO})
+    told = {f"uid-{document['metadata']['name']}": INFO for document in documents}
+    snapshot = assemble([model("maths", "2026-01-01T00:00:00Z")], ["n/base"], pods(*documents), told)
     task = snapshot.tasks["maths"]
     assert [pod.name for pod in task.routes[0].prefill] == ["p"]
     assert [(pod.name, pod.capacity) for pod in snapshot.pool("n/base")] == [("d", 64)]
@@ -74,8 +78,43 @@ def test_a_pod_that_is_not_ready_terminates_or_has_no_fingerprint_gets_nothing()
     leaving = {**good, "metadata": {**good["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
     unlabelled = {**good, "metadata": {**good["metadata"], "labels": {names.LABEL_ROLE: "prefill", **MATHS}}}
     for document in (unready, leaving, unlabelled):
-        snapshot = assemble([model("maths", "2026-01-01T00:00:00Z")], [], pods(document), {})
+        snapshot = assemble([model("maths", "2026-01-01T00:00:00Z")], [], pods(document), {"uid-p": INFO})
         assert snapshot.tasks["maths"].routes[0].prefill == ()
+
+
+def test_a_pod_that_has_not_said_who_it_is_gets_nothing() -> None:
+    documents = pods(pod_document("p", "prefill", **MATHS), pod_document("d", "decode", **BASE))
+    snapshot = assemble([model("maths", "2026-01-01T00:00:00Z")], ["n/base"], documents, {})
+    assert (snapshot.tasks["maths"].routes[0].prefill, snapshot.pool("n/base")) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("prefill", "decode", "unpaired"),
+    [("c", "c", 0), ("", "", 0), ("c", "another", 1), ("c", "", 1), ("", "c", 1)],
+)
+def test_pods_whose_engines_differ_in_their_kv_are_no_pair_whatever_their_labels_say(
+    prefill: str, decode: str, unpaired: int
+) -> None:
+    documents = pods(pod_document("p", "prefill", **MATHS), pod_document("d", "decode", **BASE))
+    told = {
+        "uid-p": INFO.model_copy(update={"role": "prefill", "kv_contract": prefill}),
+        "uid-d": INFO.model_copy(update={"kv_contract": decode}),
+    }
+    snapshot = assemble([model("maths", "2026-01-01T00:00:00Z")], ["n/base"], documents, told)
+    task, pool = snapshot.tasks["maths"], snapshot.pool("n/base")
+    facts = DecodeFacts("id", 8, {pod.fingerprint for pod in task.routes[0].prefill})
+    assert isinstance(choose(facts, pool, {}), Reject if unpaired else Choice)
+    fleet, load = Fleet(), Load(1.0)
+    metrics = Metrics(fleet, load, Admission(fleet, load, most_waiting=1))
+    fleet.replace(snapshot)
+    gauge = "sunfleet_router_unpaired_prefill_endpoints"
+    assert metrics.registry.get_sample_value(gauge, {"task": "maths"}) == unpaired
+
+
+def test_without_decode_pods_no_prefill_pod_counts_as_unpaired() -> None:
+    documents = pods(pod_document("p", "prefill", **MATHS))
+    snapshot = assemble([model("maths", "2026-01-01T00:00:00Z")], ["n/base"], documents, {"uid-p": INFO})
+    assert snapshot.unpaired(snapshot.tasks["maths"]) == 0
 
 
 def test_what_is_no_engine_or_has_no_address_is_no_pod() -> None:
