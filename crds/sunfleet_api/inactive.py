@@ -13,7 +13,7 @@ from sunfleet_api.sun_model import SUN_MODEL, SunModelSpec
 
 
 def _asks(spec: SunModelSpec, field: str, *, unless: object = None) -> bool:
-    """Whether this field of ``verification`` was written down with another value; ``decoderMismatch`` acts."""
+    """Whether this field of ``verification`` was written down with another value; others act."""
     verification = spec.verification
     if verification is None or field not in verification.model_fields_set:
         return False
@@ -34,7 +34,6 @@ _OF_MODEL: Final[Mapping[str, Callable[[SunModelSpec], bool]]] = {
     "verification.goldenPrompts": lambda spec: _asks(spec, "golden_prompts"),
     "verification.minMatchPercent": lambda spec: _asks(spec, "min_match_percent"),
     "verification.policy": lambda spec: _asks(spec, "policy", unless="Off"),
-    "verification.samplePerMillion": lambda spec: _asks(spec, "sample_per_million", unless=0),
 }
 # Kind -> paths that may be named.
 INACTIVE: Final[Mapping[str, tuple[str, ...]]] = {

@@ -33,7 +33,7 @@ class Verification(ApiModel):
     min_match_percent: Percent = 100
     """Prompts that must be answered exactly."""
     sample_per_million: int = Field(default=0, ge=0, le=1_000_000)
-    """Share of live requests that are checked again."""
+    """Of a million greedy answers, how many routers make again in the background, on other pods, to compare them."""
     decoder_mismatch: Literal["Refuse", "Warn"] = "Refuse"
     """A module that was tuned against another decoder: refuse it, or serve it with a condition."""
 

@@ -43,6 +43,20 @@ def streamed(ask: Ask, reply: PrefillReply) -> bytes:
     return b"".join([*events, DONE])
 
 
+def without_ids(ask: Ask, raw: bytes) -> tuple[bytes, list[int]]:
+    """A decoder's whole answer as the client asked for it, and the token ids that it named besides."""
+    answer = orjson.loads(raw)
+    choice = answer["choices"][0]
+    tokens = list(choice.get("token_ids") or ())
+    if ask.body.get("return_token_ids"):
+        return raw, tokens
+    for holder in (answer, choice):
+        for name in _TOKEN_IDS:
+            if name in holder:
+                holder[name] = None  # as the engine writes it
+    return orjson.dumps(answer), tokens
+
+
 def ending(ask: Ask, told: Told) -> bytes:
     """What is missing of a stream whose text has ended (``told.ended()``): usage, if asked for, and the end mark."""
     if told.last == sse.DONE:

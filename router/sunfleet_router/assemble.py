@@ -97,6 +97,7 @@ def _task(model: SunModel, index: _Index) -> Task:
         routes=tuple(_route(model, target, index) for target in model.status.traffic),
         limits=limits_of(model.traffic_limits, wakes=scaling is not None and scaling.min_replicas == 0),
         defaults=model.spec.generation.defaults.request_fields(),
+        sample_per_million=model.spec.verification.sample_per_million if model.spec.verification else 0,
     )
 
 

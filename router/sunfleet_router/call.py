@@ -33,7 +33,9 @@ class Call:
     prompt_tokens: int = 0  # as the prefill counted them; 0 until then
     tried: set[str] = field(default_factory=set)  # failed it
     avoided: set[str] = field(default_factory=set)  # had no room for it, or may be to blame: a last resort
+    pods: dict[str, str] = field(default_factory=dict)  # worked on it: uid -> name
     failure: LegFailedError | None = None
+    sampled: bool = False  # the answer shall be made again, see ``shadow``
 
     @contextmanager
     def leg(self, name: str) -> Iterator[None]:
@@ -44,5 +46,6 @@ class Call:
 
     def name_pod(self, header: bytes, pod: Endpoint) -> None:
         """Headers are sent once: of a resumed stream they name the pods that began it."""
+        self.pods[pod.uid] = pod.name
         if self.named and not self.reply.started:
             self.reply.set_header(header, pod.name)

@@ -27,6 +27,7 @@ from sunfleet_router.phases import blame, phase
 from sunfleet_router.policies.decode import DecodeFacts
 from sunfleet_router.reply import ClientReply
 from sunfleet_router.settings import RouterSettings
+from sunfleet_router.shadow import Given, Shadow
 from sunfleet_router.snapshot import Task
 from sunfleet_router.streaming import Streaming, Telling
 from sunfleet_router.trace import Tracer
@@ -43,6 +44,7 @@ class Flow:
         lobby: Lobby,
         pairing: Pairing,
         streaming: Streaming,
+        shadow: Shadow,
         metrics: Metrics,
         tracer: Tracer,
     ) -> None:
@@ -52,6 +54,7 @@ class Flow:
         self._lobby = lobby
         self._pairing = pairing
         self._streaming = streaming
+        self._shadow = shadow
         self._metrics = metrics
         self._tracer = tracer
 
@@ -110,7 +113,7 @@ class Flow:
             route = await self._lobby.route(claim)
         return Call(
             ask=ask, task=task, route=route, request_id=request_id, headers=headers, reply=reply, started=now,
-            deadline=deadline, named=self._settings.pod_headers, visit=visit,
+            deadline=deadline, named=self._settings.pod_headers, visit=visit, sampled=self._shadow.samples(ask, task),
         )  # fmt: skip
 
     async def _attempt(self, call: Call) -> None:
@@ -118,13 +121,20 @@ class Flow:
         made = await self._make(call)
         if isinstance(made, Telling):
             await self._streaming.complete(call, made)
+            if call.sampled and made.told.exact:
+                self._shadow.consider(call, Given(made.told.first.prompt, made.told.tokens))
         elif isinstance(made, PrefillReply):
             await self._answer_from_prefill(call, made)
         else:
-            await call.reply.whole(200, made)
+            body, given = made
+            await call.reply.whole(200, body)
+            if given is not None:
+                self._shadow.consider(call, given)
 
-    async def _make(self, call: Call) -> PrefillReply | Telling | bytes:
-        """The prefill's reply if its token is the whole answer; a stream, told or broken off; or a whole body."""
+    async def _make(self, call: Call) -> PrefillReply | Telling | tuple[bytes, Given | None]:
+        """The prefill's reply if its token is the whole answer; a stream, told or broken off; or a whole body, and its
+        tokens if it shall be made again.
+        """
         if call.ask.output_limit == 1:  # no decode pod is needed
             async with self._pairing.prefill(call, fingerprint=None) as made:
                 return made.reply
@@ -150,10 +160,10 @@ class Flow:
         stream = await call.reply.open_stream()
         await stream.finish(answers.streamed(call.ask, reply))
 
-    async def _decode_whole(self, call: Call, seat: Seat, made: Prefilled) -> bytes:
+    async def _decode_whole(self, call: Call, seat: Seat, made: Prefilled) -> tuple[bytes, Given | None]:
         pod = seat.endpoint
         call.name_pod(DECODE_POD_HEADER, pod)
-        body = legs.decode_body(call.ask, call.route.salt, made.reply)
+        body = legs.decode_body(call.ask, call.route.salt, made.reply, ids=call.sampled)
         with blame(pod), self._pairing.decoding(call, seat):
             async with phase("request", call.task.limits.timeouts.request, call.deadline):
                 raw = await self._pairing.exchange("decode", call, pod, body, resend=False)
@@ -161,7 +171,10 @@ class Flow:
         made.hold.taken = True
         self._pairing.praise(pod)
         self._pairing.spend(call, seat, made, output)
-        return raw
+        if not call.sampled:
+            return raw, None
+        raw, tokens = answers.without_ids(call.ask, raw)
+        return raw, Given(made.reply.prompt, tokens)
 
     async def _pause(self, call: Call) -> None:
         """A pool without room needs a moment."""

@@ -29,7 +29,15 @@ def prefill_body(ask: Ask, salt: str) -> bytes:
 
 def prefill_again_body(ask: Ask, salt: str, prompt: Sequence[int]) -> bytes:
     """The prefill leg of a resume: the same request over exactly the same token ids; only its KV is wanted."""
-    params = wire.prefill_params(ask.max_tokens, resumed=True)
+    return _prefill_over(ask, salt, prompt, wire.prefill_params(ask.max_tokens, resumed=True))
+
+
+def prefill_over_body(ask: Ask, salt: str, prompt: Sequence[int]) -> bytes:
+    """The prefill leg of the same request over exactly these token ids, from the beginning."""
+    return _prefill_over(ask, salt, prompt, wire.prefill_params(ask.max_tokens))
+
+
+def _prefill_over(ask: Ask, salt: str, prompt: Sequence[int], params: dict[str, Any]) -> bytes:
     if ask.kind == "chat":  # its messages stay, but are not rendered
         return orjson.dumps(_prefill(ask, salt, params | {wire.KEY_PROMPT_TOKEN_IDS: prompt}))
     return orjson.dumps(_prefill(ask, salt, params) | {"prompt": prompt})
@@ -61,13 +69,15 @@ def check_handover(reply: PrefillReply) -> None:
         raise HandoverIncompleteError(missing)
 
 
-def decode_body(ask: Ask, salt: str, reply: PrefillReply) -> bytes:
-    """The client's request with the hand-over in it, which must be complete."""
+def decode_body(ask: Ask, salt: str, reply: PrefillReply, *, ids: bool = False) -> bytes:
+    """The client's request with the hand-over in it, which must be complete. ``ids``: a whole answer shall name its
+    tokens.
+    """
     check_handover(reply)
     params = wire.decode_params(reply.transfer, reply.prompt, reply.output, ask.model)
     if ask.stream:
         params[wire.KEY_PROGRESS] = True
-    return _decode(ask, salt, reply, params)
+    return _decode(ask, salt, reply, params, **({"return_token_ids": True} if ids else {}))
 
 
 def resume_body(ask: Ask, salt: str, reply: PrefillReply, told: Told) -> bytes:
@@ -82,8 +92,8 @@ def resume_body(ask: Ask, salt: str, reply: PrefillReply, told: Told) -> bytes:
     return _decode(ask, salt, reply, params)
 
 
-def _decode(ask: Ask, salt: str, reply: PrefillReply, params: dict[str, Any]) -> bytes:
-    body = {key: value for key, value in ask.body.items() if key not in _NOT_FOR_DECODE}
+def _decode(ask: Ask, salt: str, reply: PrefillReply, params: dict[str, Any], **more: Any) -> bytes:
+    body = {key: value for key, value in ask.body.items() if key not in _NOT_FOR_DECODE} | more
     body |= {"model": wire.ENGINE_MODEL, "kv_transfer_params": params, "cache_salt": salt}
     if ask.kind == "completion":
         body["prompt"] = reply.prompt

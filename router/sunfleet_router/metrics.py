@@ -8,12 +8,14 @@ from "no data".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from sunfleet_router.admission import Admission
+from sunfleet_router.comparing import Outcome
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.gate import Visit
 from sunfleet_router.load import Load
@@ -45,6 +47,7 @@ class Metrics:
             "resume_replayed_tokens", "Told tokens handed to the next decoder.", "task"
         )
         self.releases = self._counter("kv_releases", "Calls that free KV which no decoder will read.", "outcome")
+        self.shadow_checks = self._counter("shadow_checks", "Answers that were made again.", "task", "outcome")
         self.prefill_only = self._counter("prefill_only", "Answers that needed no decoding.", "task")
         self.request_seconds = self._histogram("request_duration_seconds", "From the body's end to the answer's.")
         self.queue_seconds = self._histogram("queue_duration_seconds", "Waiting for decode room.")
@@ -76,6 +79,10 @@ class Metrics:
                 self.gpu_seconds.labels(name, leg)
             for metric in self._per_task():
                 metric.labels(name)
+        for name in names:
+            if snapshot.tasks[name].sample_per_million:
+                for outcome in get_args(Outcome):
+                    self.shadow_checks.labels(name, outcome)
         for name in self._known - names:
             for metric in self._every():
                 metric.remove_by_labels({"task": name})
@@ -117,6 +124,7 @@ class Metrics:
             self.resumes,
             self.resumed_streams,
             self.gpu_seconds,
+            self.shadow_checks,
             *self._per_task(),
         )
 

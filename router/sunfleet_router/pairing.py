@@ -119,14 +119,17 @@ class Pairing:
         self._metrics.output_tokens.labels(call.task.name).inc(output)
 
     @asynccontextmanager
-    async def prefill(self, call: Call, fingerprint: str | None, told: Told | None = None) -> AsyncIterator[Prefilled]:
+    async def prefill(
+        self, call: Call, fingerprint: str | None, told: Told | None = None, *, body: bytes | None = None
+    ) -> AsyncIterator[Prefilled]:
         """The prompt's KV, readable for ``fingerprint``, or released at the end unless it was taken.
 
-        ``fingerprint=None``: nothing will be decoded. ``told``: of a stream that goes on.
+        ``fingerprint=None``: nothing will be decoded. ``told``: of a stream that goes on. ``body``: in place of
+        the usual one.
         """
         pod = self._choose_prefill(call, fingerprint, told)
         call.name_pod(PREFILL_POD_HEADER, pod)
-        body = (
+        body = body or (
             legs.prefill_again_body(call.ask, call.route.salt, told.first.prompt)
             if told
             else legs.prefill_body(call.ask, call.route.salt)

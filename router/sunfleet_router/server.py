@@ -35,6 +35,7 @@ from sunfleet_router.pairing import Pairing
 from sunfleet_router.release import Releaser
 from sunfleet_router.scraper import Scraper
 from sunfleet_router.settings import ConfigError, RouterSettings
+from sunfleet_router.shadow import Shadow
 from sunfleet_router.static import StaticDiscovery, fill, load
 from sunfleet_router.streaming import Streaming
 from sunfleet_router.surface import doors, make_app
@@ -64,6 +65,7 @@ class Parts:
     upstream: Upstream
     metrics: Metrics
     releaser: Releaser
+    shadow: Shadow
     desk: Desk
     app: Guard
     discovery: Discovery
@@ -89,7 +91,8 @@ def assemble_parts(settings: RouterSettings) -> Parts:
     releaser = Releaser(upstream, metrics.releases)
     tracer = _tracer(settings)
     pairing = Pairing(settings, fleet, spare, admission, upstream, metrics, releaser)
-    flow = Flow(settings, fleet, gate, lobby, pairing, Streaming(settings, pairing, upstream, metrics), metrics, tracer)
+    shadow, streaming = Shadow(settings, pairing, waiting, metrics), Streaming(settings, pairing, upstream, metrics)
+    flow = Flow(settings, fleet, gate, lobby, pairing, streaming, shadow, metrics, tracer)
     desk = Desk()
     ring = KeyRing(required=settings.authentication != "disabled")
     ring.on_change(metrics.keys_changed)
@@ -108,6 +111,7 @@ def assemble_parts(settings: RouterSettings) -> Parts:
         upstream,
         metrics,
         releaser,
+        shadow,
         desk,
         guarded,
         discovery,
@@ -199,6 +203,7 @@ async def _end(parts: Parts, jobs: list[asyncio.Task[Any]], scrape: WSGIServer, 
     for job in jobs:
         job.cancel()
     await asyncio.gather(*jobs, return_exceptions=True)
+    await parts.shadow.close()
     await parts.releaser.close()
     parts.upstream.close()  # the sockets go with the next turns of the loop, of which there are some below
     await asyncio.to_thread(parts.tracer.close)

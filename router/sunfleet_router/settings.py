@@ -66,6 +66,10 @@ class RouterSettings(BaseSettings):
     # Between looks at decode pods' metrics, which show what other routers have placed there; 0: never.
     scrape_interval: float = Field(default=2.0, ge=0)
 
+    # Answers that are made again (SunModel.spec.verification.samplePerMillion): up to so many nats between two tokens
+    # either is right. 16-bit types round logits by about as much; in float32 0.001 is enough.
+    shadow_near_tie: float = Field(default=0.25, ge=0)
+
     # Discovery, seconds.
     watch_timeout: int = Field(default=240, ge=1)  # the API server ends a watch after this
     watch_silence: float = Field(

@@ -110,6 +110,7 @@ class Task:
     routes: tuple[Route, ...] = ()
     limits: Limits = Limits()
     defaults: Mapping[str, float | int] = field(default_factory=lambda: MappingProxyType({}))  # of request fields
+    sample_per_million: int = 0  # answers to make again and compare
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@
       prefill: [{url: "http://127.0.0.1:8101"}]
       traffic: {maxInFlight: 64, timeouts: {prefillSeconds: 30}}      # as SunModel.spec.traffic
       defaults: {temperature: "0.7", maxTokens: 1024}                 # as SunModel.spec.generation.defaults
+      samplePerMillion: 100                                           # as SunModel.spec.verification.samplePerMillion
     keys:                                    # needed unless SUNFLEET_ROUTER_AUTHENTICATION=disabled
     - name: alice
       sha256: 9f86d081...                    # of the key; the other fields are those of a key's Secret (docs/router.md)
@@ -76,6 +77,7 @@ class StaticTask(_Strict):
     prefill: tuple[StaticEndpoint, ...] = ()
     traffic: Traffic = Field(default_factory=Traffic)
     defaults: GenerationDefaults = Field(default_factory=GenerationDefaults)
+    sample_per_million: int = Field(default=0, ge=0, le=1_000_000)
 
 
 class StaticKey(BaseModel):
@@ -164,4 +166,5 @@ class StaticDiscovery:
         salt = task.cache_salt or hashlib.sha256(task.name.encode()).hexdigest()[:32]
         route = Route("static", 100, task.decoder, salt, self._ready(task.prefill, "prefill"))
         defaults: dict[str, Any] = task.defaults.request_fields()
-        return Task(task.name, self._created, (route,), limits_of(task.traffic), defaults)
+        limits = limits_of(task.traffic)
+        return Task(task.name, self._created, (route,), limits, defaults, task.sample_per_million)
