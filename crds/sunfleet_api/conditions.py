@@ -126,6 +126,7 @@ class Reason(StrEnum):
     IMAGE_PULL_FAILED = "ImagePullFailed"
     UNSCHEDULABLE = "Unschedulable"
     EVICTED = "Evicted"
+    POD_NOT_READY = "PodNotReady"
     # ScalingReady, BudgetExceeded
     DECIDED_FROM_METRICS = "DecidedFromMetrics"
     DRY_RUN = "DryRun"

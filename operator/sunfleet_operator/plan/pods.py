@@ -6,11 +6,16 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import ValidationError
 
+from sunfleet_api import names
 from sunfleet_api.conditions import Reason
 from sunfleet_api.worker import ResolverReport
 from sunfleet_operator.build.weights import FETCH_CONTAINER
 from sunfleet_operator.types import Json, is_terminating, name_of, status_of
 
+_NOT_READY = (
+    "the engine answers, but has not passed its self-check, or drains: its log says what failed, "
+    "and so does the body of its /sunfleet/readyz"
+)
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 
@@ -18,8 +23,9 @@ _CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunC
 def problem(pods: Iterable[Json]) -> tuple[str, str] | None:
     """(reason, message) of the first pod that cannot run by itself; ``None`` when all only need time."""
     found = [problem for pod in pods if not is_terminating(pod) for problem in _problems(pod)]
-    # An evicted pod lies around while its successor runs or says what is wrong now.
-    return min(found, key=lambda problem: problem[0] == Reason.EVICTED, default=None)
+    # An evicted pod lies around while its successor runs or says what is wrong now; one that is not ready may only need
+    # time, or the others.
+    return min(found, key=lambda problem: problem[0] in (Reason.EVICTED, Reason.POD_NOT_READY), default=None)
 
 
 def container_statuses(pod: Json) -> Iterator[Json]:
@@ -47,6 +53,8 @@ def _problems(pod: Json) -> Iterator[tuple[str, str]]:
         elif why == "CrashLoopBackOff":
             reason, words = _told(status) or (Reason.CRASH_LOOP, last_words(status))
             yield reason, f"{where}: {words}"
+        elif status.get("name") == names.ENGINE_CONTAINER and status.get("started") and not status.get("ready"):
+            yield Reason.POD_NOT_READY, f"{where}: {_NOT_READY}"
 
 
 def waiting(pods: Iterable[Json]) -> tuple[str, str] | None:
