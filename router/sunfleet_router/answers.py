@@ -44,9 +44,12 @@ def streamed(ask: Ask, reply: PrefillReply) -> bytes:
 
 
 def without_ids(ask: Ask, raw: bytes) -> tuple[bytes, list[int]]:
-    """A decoder's whole answer as the client asked for it, and the token ids that it named besides."""
+    """A decoder's whole answer as the client asked for it, and the token ids that it named besides, if it did."""
     answer = orjson.loads(raw)
-    choice = answer["choices"][0]
+    choices = answer.get("choices")
+    if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
+        return raw, []
+    choice = choices[0]
     tokens = list(choice.get("token_ids") or ())
     if ask.body.get("return_token_ids"):
         return raw, tokens

@@ -174,7 +174,7 @@ class Flow:
         if not call.sampled:
             return raw, None
         raw, tokens = answers.without_ids(call.ask, raw)
-        return raw, Given(made.reply.prompt, tokens)
+        return raw, Given(made.reply.prompt, tokens) if tokens else None
 
     async def _pause(self, call: Call) -> None:
         """A pool without room needs a moment."""

@@ -22,7 +22,6 @@ GIVEN_MODEL: dict[str, dict[str, Any]] = {
     "verification.goldenPrompts": {"verification": {"goldenPrompts": {"uri": "pvc://g"}}},
     "verification.minMatchPercent": {"verification": {"minMatchPercent": 100}},
     "verification.policy": {"verification": {"policy": "Enforce"}},
-    "verification.samplePerMillion": {"verification": {"samplePerMillion": 5}},
 }
 
 
@@ -51,7 +50,7 @@ def test_several_are_named_in_order() -> None:
         {"autoscaling": {"mode": "External", "maxReplicas": 3}},
         {"autoscaling": {"maxReplicas": 3}},
         {"rollout": {"maxSurge": 0, "maxUnavailable": 1, "engineUpgrade": "Manual", "profileUpdates": "Manual"}},
-        {"verification": {"policy": "Off", "decoderMismatch": "Warn", "samplePerMillion": 0}},
+        {"verification": {"policy": "Off", "decoderMismatch": "Warn", "samplePerMillion": 5}},
         {"traffic": {"weight": 2, "maxInFlight": 3}},
         {"prefill": {"adapter": {"uri": "pvc://a"}}},
     ],

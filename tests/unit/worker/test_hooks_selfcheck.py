@@ -245,17 +245,20 @@ def test_what_every_engine_has_of_its_own_is_no_part_of_the_contract() -> None:
     assert len(sidechannel.kv_contract(PAYLOADS)) == 32
 
 
-async def test_a_stranger_is_met_as_another_engine() -> None:
-    async with peer.stranger(PAYLOADS) as stranger:
+async def test_without_host_memory_there_is_only_a_stranger_with_another_handshake() -> None:
+    async with peer.playing(PAYLOADS, "cuda") as (twin, stranger):
         (heard,) = await asyncio.wait_for(sidechannel.ask("127.0.0.1", stranger.port, 1), 5)
+    assert twin is None
     assert heard.compatibility_hash != PAYLOADS[0].compatibility_hash
     assert wire.missing_fields(stranger.transfer(3)) == ()
 
 
 async def test_a_twin_offers_two_blocks_of_zeros_in_the_shape_of_our_kv() -> None:
     ranks = (payload(region_mem_types=["VRAM", "VRAM"]), payload(physical_blocks_per_logical_kv_block=2))
-    async with peer.twin(ranks) as twin:
+    async with peer.playing(ranks, "cpu") as (twin, stranger):
+        assert twin is not None
         heard = await asyncio.wait_for(sidechannel.ask("127.0.0.1", twin.port, 2), 5)
+        others = await asyncio.wait_for(sidechannel.ask("127.0.0.1", stranger.port, 2), 5)
     first, second = (sidechannel.metadata_of(one) for one in heard)
     assert [one.compatibility_hash for one in heard] == ["h", "h"]
     assert (first.engine_id, second.engine_id) == (twin.engine_id, twin.engine_id) != ("engine", "engine")
@@ -266,6 +269,13 @@ async def test_a_twin_offers_two_blocks_of_zeros_in_the_shape_of_our_kv() -> Non
     assert second.kv_caches_base_addr == [start + 2 * 96, start + 2 * 96 + 4 * 64]
     assert (first.agent_metadata, first.block_strides) != (b"", [])
     assert twin.transfer(17)["tp_size"] == 2
+    # The stranger would be readable, were it not for its handshake.
+    assert all(one.compatibility_hash != "h" for one in others)
+    known = [replace(sidechannel.metadata_of(one), engine_id=twin.engine_id) for one in others]
+    assert [replace(one, agent_metadata=b"") for one in known] == [
+        replace(one, agent_metadata=b"") for one in (first, second)
+    ]
+    assert stranger.engine_id != twin.engine_id
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NixlHandshakePayload
@@ -29,30 +28,20 @@ async def prove(pod: Pod, payloads: Sequence[NixlHandshakePayload], check: Check
     async with check("refusal"):
         bare = request(pod.prompt, fresh_salt(), max_tokens=_MAX_TOKENS)
         expect_refusal(await pod.post(COMPLETIONS, bare), 400, INCOMPLETE)
-    async with peers.stranger(payloads) as stranger:
+    device = pod.engine.vllm_config.kv_transfer_config.kv_buffer_device
+    async with peers.playing(payloads, device) as (twin, stranger):
         async with check("incompatible_peer"):
             expect_refusal(await _continued(pod, stranger.transfer(len(pod.prompt))), 503, errors.KV_LOAD_FAILED)
-        async with _twin(pod, payloads) as twin:
-            async with check("guard"):
-                await _guarded(pod, (twin or stranger).transfer(len(pod.prompt)))
-            if twin is not None:
-                await _prove_transfer(pod, twin, check)
-                await warm_up_decoding(pod, twin.transfer(len(pod.prompt)))
+        async with check("guard"):
+            await _guarded(pod, (twin or stranger).transfer(len(pod.prompt)))
+        if twin is not None:
+            await _prove_transfer(pod, twin, check)
+            await warm_up_decoding(pod, twin.transfer(len(pod.prompt)))
     async with check("release"):
         await pod.until_kv_is_held(held=False)
     async with check("computed_prompt"):
         computed = pod.metrics.computed_prompt_tokens
         expect(computed == 0, f"{computed} prompt tokens were computed on this decode pod")
-
-
-@asynccontextmanager
-async def _twin(pod: Pod, payloads: Sequence[NixlHandshakePayload]) -> AsyncIterator[Peer | None]:
-    """``None`` where no prefill pod can be played."""
-    if not peers.can_play(payloads, pod.engine.vllm_config.kv_transfer_config.kv_buffer_device):
-        yield None
-        return
-    async with peers.twin(payloads) as twin:
-        yield twin
 
 
 async def _prove_transfer(pod: Pod, twin: Peer, check: Check) -> None:

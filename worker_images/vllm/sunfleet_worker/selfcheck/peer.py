@@ -48,14 +48,6 @@ class Peer:
         }
 
 
-@asynccontextmanager
-async def stranger(payloads: Sequence[NixlHandshakePayload]) -> AsyncIterator[Peer]:
-    """An engine whose KV ours must refuse to read: another version, model or type of KV."""
-    told = {rank: replace(payload, compatibility_hash="another engine's") for rank, payload in enumerate(payloads)}
-    async with sidechannel.listening(told) as port:
-        yield Peer("self-check-stranger", port, len(payloads))
-
-
 def can_play(payloads: Sequence[NixlHandshakePayload], buffer_device: str) -> bool:
     """Whether KV of this engine can be played from host memory: one group of plain attention blocks, held there too."""
     layouts = [sidechannel.metadata_of(payload) for payload in payloads]
@@ -65,19 +57,37 @@ def can_play(payloads: Sequence[NixlHandshakePayload], buffer_device: str) -> bo
 
 
 @asynccontextmanager
-async def twin(payloads: Sequence[NixlHandshakePayload]) -> AsyncIterator[Peer]:
-    """An engine of the same kind as ours with two blocks of KV."""
-    memory = _Memory([sidechannel.metadata_of(payload) for payload in payloads])
+async def playing(
+    payloads: Sequence[NixlHandshakePayload], buffer_device: str
+) -> AsyncIterator[tuple[Peer | None, Peer]]:
+    """A twin, an engine like ours with two blocks of KV (``None`` where it cannot be played), and a stranger: the same
+    but for its handshake, which says that its version, model or type of KV is another.
+    """
+    memory = None
+    if can_play(payloads, buffer_device):
+        memory = _Memory([sidechannel.metadata_of(payload) for payload in payloads])
     try:
-        engine_id = f"self-check-{uuid.uuid4().hex}"
-        told = {
-            rank: replace(payload, agent_metadata_bytes=msgspec.msgpack.encode(memory.described(rank, engine_id)))
-            for rank, payload in enumerate(payloads)
-        }
-        async with sidechannel.listening(told) as port:
-            yield Peer(engine_id, port, len(payloads))
+        async with _met(payloads, memory, compatibility_hash="another engine's") as stranger:
+            if memory is None:
+                yield None, stranger
+                return
+            async with _met(payloads, memory) as twin:
+                yield twin, stranger
     finally:
-        memory.close()
+        if memory is not None:
+            memory.close()
+
+
+@asynccontextmanager
+async def _met(payloads: Sequence[NixlHandshakePayload], memory: _Memory | None, **changes: str) -> AsyncIterator[Peer]:
+    engine_id = f"self-check-{uuid.uuid4().hex}"
+    told = {}
+    for rank, payload in enumerate(payloads):
+        own = replace(sidechannel.metadata_of(payload), engine_id=engine_id)
+        layout = memory.described(rank, engine_id) if memory is not None else own
+        told[rank] = replace(payload, agent_metadata_bytes=msgspec.msgpack.encode(layout), **changes)
+    async with sidechannel.listening(told) as port:
+        yield Peer(engine_id, port, len(payloads))
 
 
 class _Memory:
