@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sunfleet_router import legs, sse, verdict
-from sunfleet_router.call import Call
+from sunfleet_router.call import DECODE_POD_HEADER, Call
 from sunfleet_router.clientbody import Ask
 from sunfleet_router.comparing import Comparison, again, comparable, compare
 from sunfleet_router.errors import BusyError, LegFailedError, OverloadedError, RouterError
@@ -117,6 +117,7 @@ class Shadow:
                 if not made.reply.finished(shadow.ask, made.pod.max_model_len):
                     told = Told(made.reply)
                     self._pairing.settle(shadow, seat, made)
+                    shadow.name_pod(DECODE_POD_HEADER, seat.endpoint)
                     leg = legs.decode_body(shadow.ask, salt, made.reply)
                     with blame(seat.endpoint), self._pairing.decoding(shadow, seat):
                         async with phase("request", call.task.limits.timeouts.request, shadow.deadline):
