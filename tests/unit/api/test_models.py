@@ -139,6 +139,12 @@ def test_worker_settings_survive_the_environment(monkeypatch: pytest.MonkeyPatch
     assert WorkerSettings() == settings
 
 
+def test_the_self_check_is_left_to_whoever_switches_it_off() -> None:
+    """A variable more in every template would be another template; one that is set by hand must get through."""
+    assert "SUNFLEET_WORKER_SELF_CHECK" not in WorkerSettings(role="decode").to_env()
+    assert WorkerSettings(role="decode", self_check=False).to_env()["SUNFLEET_WORKER_SELF_CHECK"] == "False"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_longest_child_name_is_a_label(kind: str) -> None:
     longest = "-".join(("a" * names.MAX_OBJECT_NAME, "f" * names.REVISION_HASH_LENGTH, names.ROLE_RESOLVER))

@@ -79,6 +79,40 @@ def test_an_evicted_pod_is_named_last() -> None:
     assert pods.problem([EVICTED, UNSCHEDULABLE]) == ("Unschedulable", "pod new: 0/1 nodes")
 
 
+def _engine(name: str, **status: Any) -> dict[str, Any]:
+    return _pod(name, containerStatuses=[{"name": "engine", "state": {"running": {}}, **status}])
+
+
+UNPROVEN = _engine("u", started=True, ready=False)
+
+
+def test_an_engine_that_answers_in_a_pod_that_is_not_ready_is_named_and_where_the_reason_stands() -> None:
+    problem = pods.problem([UNPROVEN])
+    assert problem is not None
+    assert problem[0] == "PodNotReady"
+    assert problem[1].startswith("pod u, container engine: ")
+    assert "self-check" in problem[1]
+    assert "/sunfleet/readyz" in problem[1]
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        _engine("p", started=False, ready=False),
+        _engine("p", started=True, ready=True),
+        {**_pod("p"), "status": {"containerStatuses": [{"name": "sidecar", "started": True, "ready": False}]}},
+        {**UNPROVEN, "metadata": {"name": "u", "namespace": "team", "deletionTimestamp": "2026-01-01T00:00:00Z"}},
+    ],
+    ids=["still starting", "ready", "another container", "going"],
+)
+def test_every_other_pod_is_no_such_problem(harmless: dict[str, Any]) -> None:
+    assert pods.problem([harmless]) is None
+
+
+def test_what_keeps_a_pod_from_running_comes_before_what_keeps_one_from_being_ready() -> None:
+    assert pods.problem([UNPROVEN, UNSCHEDULABLE]) == ("Unschedulable", "pod new: 0/1 nodes")
+
+
 async def test_an_evicted_resolver_is_no_answer_and_its_successor_gives_one() -> None:
     world = World()
     world.store.put(decoder())
