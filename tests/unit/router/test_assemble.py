@@ -105,7 +105,7 @@ def test_pods_whose_engines_differ_in_their_kv_are_no_pair_whatever_their_labels
     facts = DecodeFacts("id", 8, {pod.fingerprint for pod in task.routes[0].prefill})
     assert isinstance(choose(facts, pool, {}), Reject if unpaired else Choice)
     fleet, load = Fleet(), Load(1.0)
-    metrics = Metrics(fleet, load, Admission(fleet, load, most_waiting=1))
+    metrics = Metrics(fleet, load, Admission(fleet, load, Waiting(Bounds(1, 1, 1))))
     fleet.replace(snapshot)
     gauge = "sunfleet_router_unpaired_prefill_endpoints"
     assert metrics.registry.get_sample_value(gauge, {"task": "maths"}) == unpaired

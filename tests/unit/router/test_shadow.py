@@ -176,12 +176,12 @@ async def test_it_gives_up_its_room_as_soon_as_somebody_waits(sampling: Start, e
     engines.decode_too.configure(hang="first_token")
     await ask(router, "completion", stream=True, request_id=aimed_at(engines, engines.decode))
     await until(engines.decode_too.requests)
-    router.parts.admission.waiting["code"] += 1
+    router.parts.admission.waiting.requests["code"] += 1
     await until(lambda: not router.parts.shadow.running, 2)
     assert outcomes(router) == {"skipped": 1}
     await ask(router, "completion", stream=True, request_id=aimed_at(engines, engines.decode))
     assert outcomes(router) == {"skipped": 2}, "none while somebody waits"
-    del router.parts.admission.waiting["code"]
+    del router.parts.admission.waiting.requests["code"]
 
 
 async def test_without_room_it_does_not_wait(sampling: Start, engines: Engines) -> None:
