@@ -113,17 +113,17 @@ class Shadow:
             async with self._pairing.prefill(shadow, seat.endpoint.fingerprint, body=body) as made:
                 if made.reply.prompt != given.prompt:
                     raise LegFailedError("prefill", "The prompt is another one now.", code="resume_mismatch")
-                told = Told(made.reply, tokens=list(made.reply.output))
-                if not made.reply.finished(shadow.ask, made.pod.max_model_len):
-                    told = Told(made.reply)
-                    self._pairing.settle(shadow, seat, made)
-                    shadow.name_pod(DECODE_POD_HEADER, seat.endpoint)
-                    leg = legs.decode_body(shadow.ask, salt, made.reply)
-                    with blame(seat.endpoint), self._pairing.decoding(shadow, seat):
-                        async with phase("request", call.task.limits.timeouts.request, shadow.deadline):
-                            raw = await self._pairing.exchange("decode", shadow, seat.endpoint, leg, resend=False)
-                    made.hold.taken = True
-                    _read(raw, told)
+                if made.reply.finished(shadow.ask, made.pod.max_model_len):
+                    # Another first token, and nothing that says by how much.
+                    raise LegFailedError("prefill", "The first token ended the text.", code="not_comparable")
+                self._pairing.settle(shadow, seat, made)
+                shadow.name_pod(DECODE_POD_HEADER, seat.endpoint)
+                leg = legs.decode_body(shadow.ask, salt, made.reply)
+                with blame(seat.endpoint), self._pairing.decoding(shadow, seat):
+                    async with phase("request", call.task.limits.timeouts.request, shadow.deadline):
+                        raw = await self._pairing.exchange("decode", shadow, seat.endpoint, leg, resend=False)
+                made.hold.taken = True
+                told = _told(raw, Told(made.reply))
         result = compare(given.tokens, told.tokens, told.rows, near_tie=self._settings.shadow_near_tie)
         if result.outcome == "mismatch":
             self._report(call, shadow, result)
@@ -155,8 +155,8 @@ def _shadow_of(call: Call) -> Call:
     )  # fmt: skip
 
 
-def _read(raw: bytes, told: Told) -> None:
-    """Note a whole event stream; raises the engine's error, or one for a stream whose tokens are not known."""
+def _told(raw: bytes, told: Told) -> Told:
+    """With a whole event stream noted; raises the engine's error, or one for a stream whose tokens are not known."""
     lines = bytearray()
     events = sse.take_progress(raw, lines)
     if (at := sse.before_error(events)) >= 0:
@@ -164,3 +164,4 @@ def _read(raw: bytes, told: Told) -> None:
     told.add(events, lines, sse.last_event(events))
     if not (told.exact and told.ended()):
         raise LegFailedError("decode", "The stream did not tell its tokens.", code="bad_engine_answer")
+    return told

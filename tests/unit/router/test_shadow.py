@@ -121,6 +121,18 @@ async def test_what_goes_wrong_meanwhile_is_no_mismatch(
     assert outcomes(router).get("mismatch") is None
 
 
+async def test_a_first_token_that_ends_the_text_is_no_verdict(sampling: Start, engines: Engines) -> None:
+    """Nothing says how close the two tokens were."""
+    router = await sampling()
+    engines.decode.configure(first_token_seconds=0.1)
+    asked = asyncio.ensure_future(ask(router, "completion", stream=True, request_id=aimed_at(engines, engines.decode)))
+    await until(engines.decode.requests)
+    engines.configure_prefills(answer_tokens=1)
+    await asked
+    assert await checked(router) == {"failed": 1}
+    assert engines.decode_too.requests() == []
+
+
 async def test_a_client_sees_nothing_of_it(sampling: Start, engines: Engines) -> None:
     quiet, loud = await sampling(0), await sampling()
     for kind in ("chat", "completion"):
