@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from typing import Any
 
 import anthropic
 import pytest
 
 from sunfleet_fakes.harness import expected_text, tokenize
-from sunfleet_router_harness import SALT, Engines, Router, RouterFactory
+from sunfleet_router_harness import SALT, Engines, Router, RouterFactory, fleet_file
 from sunfleet_router_streams import aimed_at, count, until
 
 PATH = "/v1/messages"
@@ -247,3 +248,25 @@ async def test_the_anthropic_client_raises_its_own_errors(client: anthropic.Asyn
         await client.messages.create(model="nobody", max_tokens=5, messages=QUESTION)
     with pytest.raises(anthropic.BadRequestError):
         await client.messages.create(model="acme/maths", max_tokens=5, messages=[])
+
+
+async def test_keys_are_asked_for_and_limit_models_in_anthropics_words_too(
+    start_router: RouterFactory, engines: Engines
+) -> None:
+    keys = [{"name": "alice", "sha256": sha256(b"right").hexdigest(), "tasks": "code"}]
+    router = await start_router(fleet={**fleet_file(engines), "keys": keys}, settings={"authentication": "keys"})
+    for key, model, error in (
+        ("wrong", "code", anthropic.AuthenticationError),
+        ("right", "acme/maths", anthropic.NotFoundError),
+    ):
+        async with anthropic.AsyncAnthropic(base_url=router.url, api_key=key, max_retries=0) as client:
+            with pytest.raises(error):
+                await client.messages.create(model=model, max_tokens=5, messages=QUESTION)
+            with pytest.raises(error):
+                await client.messages.count_tokens(model=model, messages=QUESTION)
+    for path, field in (("/tokenize", "prompt"), ("/v1/responses", "input")):
+        body = {"model": "acme/maths", field: "a"}
+        assert (await router.post(path, body))[0] == 401
+        assert (await router.post(path, body, authorization="Bearer right"))[0] == 404
+    async with anthropic.AsyncAnthropic(base_url=router.url, api_key="right", max_retries=0) as client:
+        assert (await client.messages.create(model="code", max_tokens=5, messages=QUESTION)).usage.output_tokens == 5
