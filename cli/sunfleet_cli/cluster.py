@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import click
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
 from sunfleet_api import names
+from sunfleet_cli.checkup import Facts
 
 Json = Mapping[str, Any]
+T = TypeVar("T")
 _TIMEOUT_SECONDS: Final = 20
 
 
@@ -23,9 +25,10 @@ class Cluster:
             api = config.new_client_from_config(context=context)  # type: ignore[no-untyped-call]
         except (config.ConfigException, FileNotFoundError) as error:
             raise click.ClickException(f"no cluster to ask: {error}; set KUBECONFIG or --context") from None
+        self._api = api
         self._objects, self._core = client.CustomObjectsApi(api), client.CoreV1Api(api)
 
-    def list(self, plural: str, namespace: str | None) -> Sequence[Json]:
+    def every(self, plural: str, namespace: str | None) -> Sequence[Json]:
         """All objects of a kind, of one namespace or of all (``None``)."""
         group, version, wait = names.GROUP, names.VERSION, _TIMEOUT_SECONDS
         objects = self._objects
@@ -52,8 +55,40 @@ class Cluster:
             )
         except ApiException:
             return []
-        items = client.ApiClient().sanitize_for_serialization(found.items)  # type: ignore[no-untyped-call]
-        return sorted(items, key=lambda event: str(event.get("lastTimestamp") or ""))[-8:]
+        return sorted(self._plain(found.items), key=lambda event: str(event.get("lastTimestamp") or ""))[-8:]
+
+    def version(self) -> str:
+        return str(client.VersionApi(self._api).get_code(_request_timeout=_TIMEOUT_SECONDS).git_version)
+
+    def crds(self) -> dict[str, Json]:
+        """CustomResourceDefinitions of our group, by name."""
+        found = client.ApiextensionsV1Api(self._api).list_custom_resource_definition(_request_timeout=_TIMEOUT_SECONDS)
+        every = self._plain(found.items)
+        return {one["metadata"]["name"]: one for one in every if one["spec"]["group"] == names.GROUP}
+
+    def nodes(self) -> Sequence[Json]:
+        return self._plain(self._core.list_node(_request_timeout=_TIMEOUT_SECONDS).items)
+
+    def deployments(self, namespace: str) -> Sequence[Json]:
+        """Those of Sunfleet's own programs."""
+        asked = client.AppsV1Api(self._api).list_namespaced_deployment
+        label = f"{names.LABEL_PART_OF}={names.MANAGED_BY}"
+        return self._plain(asked(namespace, label_selector=label, _request_timeout=_TIMEOUT_SECONDS).items)
+
+    def allowed(self) -> dict[str, bool]:
+        """What the caller may do with our kinds in every namespace."""
+        asked = client.AuthorizationV1Api(self._api).create_self_subject_access_review
+        found: dict[str, bool] = {}
+        for verb, plural in (("list", "sunmodels"), ("create", "sunmodels"), ("create", "shareddecoders")):
+            attributes = client.V1ResourceAttributes(verb=verb, group=names.GROUP, resource=plural)
+            spec = client.V1SelfSubjectAccessReviewSpec(resource_attributes=attributes)
+            answer = asked(client.V1SelfSubjectAccessReview(spec=spec), _request_timeout=_TIMEOUT_SECONDS)
+            found[f"{verb} {plural}"] = bool(answer.status and answer.status.allowed)
+        return found
+
+    def _plain(self, items: object) -> list[dict[str, Any]]:
+        """As JSON, the way the API server sends it."""
+        return list(self._api.sanitize_for_serialization(items))
 
     @staticmethod
     def _answer(ask: Any, what: str) -> Json:
@@ -75,3 +110,27 @@ def current_namespace(context: str | None) -> str:
         return "default"
     chosen = next((one for one in contexts if one["name"] == context), active) if context else active
     return str((chosen.get("context") or {}).get("namespace") or "default")
+
+
+def examine(context: str | None, system_namespace: str) -> Facts:
+    """Everything that ``doctor`` looks at; what may not be read is left out, with the reason."""
+    cluster, refused = Cluster(context), dict[str, str]()
+
+    def tried(name: str, ask: Callable[[], T]) -> T | None:
+        try:
+            return ask()
+        except (ApiException, OSError) as error:
+            refused[name] = f"{error.status} {error.reason}" if isinstance(error, ApiException) else str(error)
+            return None
+
+    version = tried("version", cluster.version)
+    if version is None:
+        return Facts(refused=refused)
+    return Facts(
+        version=version,
+        crds=tried("crds", cluster.crds),
+        nodes=tried("nodes", cluster.nodes),
+        deployments=tried("deployments", lambda: cluster.deployments(system_namespace)),
+        allowed=tried("allowed", cluster.allowed) or {},
+        refused=refused,
+    )

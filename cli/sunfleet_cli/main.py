@@ -9,7 +9,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from sunfleet_cli.commands.foresee import plan, simulate
-from sunfleet_cli.commands.look import explain, status
+from sunfleet_cli.commands.look import doctor, explain, status
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -28,7 +28,7 @@ def completion(shell: str) -> None:
     click.echo(made(cli, {}, "sunfleet", "_SUNFLEET_COMPLETE").source())
 
 
-for _command in (status, explain, simulate, plan):
+for _command in (status, explain, doctor, simulate, plan):
     cli.add_command(_command)
 
 

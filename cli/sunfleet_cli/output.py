@@ -13,7 +13,9 @@ from rich.table import Table
 
 FORMATS: Final = ("table", "json", "yaml")
 _PIPE_WIDTH: Final = 4096
-_COLOURS: Final = {"True": "green", "False": "red", "Unknown": "yellow"}
+_COLOURS: Final = {
+    "True": "green", "False": "red", "Unknown": "yellow", "ok": "green", "warning": "yellow", "failed": "red",
+}  # fmt: skip
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""``status`` and ``explain``."""
+"""``status``, ``explain`` and ``doctor``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rich.text import Text
 
 from sunfleet_api.shared_decoder import SHARED_DECODER
 from sunfleet_api.sun_model import SUN_MODEL
-from sunfleet_cli import fleet
-from sunfleet_cli.cluster import Cluster, current_namespace
+from sunfleet_cli import checkup, fleet
+from sunfleet_cli.cluster import Cluster, current_namespace, examine
 from sunfleet_cli.output import output_option, show, table
 
 _KINDS: Final = {
@@ -44,7 +44,7 @@ def status(namespace: str | None, watch: bool, context: str | None, output: str)
 
 
 def _rows(cluster: Cluster, namespace: str | None) -> list[fleet.Row]:
-    return fleet.rows(cluster.list(SHARED_DECODER.plural, namespace), cluster.list(SUN_MODEL.plural, namespace))
+    return fleet.rows(cluster.every(SHARED_DECODER.plural, namespace), cluster.every(SUN_MODEL.plural, namespace))
 
 
 def _table(rows: list[fleet.Row]) -> Table:
@@ -77,3 +77,16 @@ def _told(made: fleet.Explanation) -> Group:
     if made.events:
         lines += [Text("Events:"), *(Text(f"  {text}") for text in made.events)]
     return Group(*lines)
+
+
+@click.command()
+@click.option("--system-namespace", default="sunfleet-system", show_default=True, help="Where operator and router run.")
+@context_option
+@output_option
+def doctor(system_namespace: str, context: str | None, output: str) -> None:
+    """Is everything there that a fleet needs? Exit code 1 when something has to be mended."""
+    found = checkup.findings(examine(context, system_namespace))
+    rows = [[one.check, one.verdict, one.message] for one in found]
+    show(output, [one.data() for one in found], lambda: table(("check", "verdict", "message"), rows))
+    if any(one.verdict == "failed" for one in found):
+        raise SystemExit(1)

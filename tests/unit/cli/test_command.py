@@ -126,7 +126,7 @@ def test_a_fixed_count_is_explained_too() -> None:
 class FakeCluster:
     def __init__(self, context: str | None = None) -> None: ...
 
-    def list(self, plural: str, namespace: str | None) -> Sequence[dict[str, Any]]:
+    def every(self, plural: str, namespace: str | None) -> Sequence[dict[str, Any]]:
         return FLEET[0] if plural == "shareddecoders" else FLEET[1]
 
     def get(self, plural: str, namespace: str, name: str) -> dict[str, Any]:

@@ -1,0 +1,116 @@
+"""What ``doctor`` looks at, as data, and what it says of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal
+
+from sunfleet_api.crd import crd
+from sunfleet_api.kinds import KINDS
+
+Json = Mapping[str, Any]
+GPU: Final = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What was read; ``None`` is what could not be, and why stands in ``refused`` by the same name."""
+
+    version: str | None = None
+    crds: Mapping[str, Json] | None = None  # by name
+    nodes: Sequence[Json] | None = None
+    deployments: Sequence[Json] | None = None  # of the system's namespace
+    allowed: Mapping[str, bool] = field(default_factory=dict)  # what the caller may do, in words
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: what was looked at, how it is, and what mends it."""
+
+    check: str
+    verdict: Literal["ok", "warning", "failed"]
+    message: str
+
+    def data(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """In the order in which one thing needs the other."""
+    if facts.version is None:
+        return [Finding("API server", "failed", facts.refused.get("version", "it does not answer"))]
+    return [
+        Finding("API server", "ok", facts.version),
+        *_crds(facts),
+        *_programs(facts),
+        _gpus(facts),
+        *(Finding(f"may {what}", "ok" if may else "warning", "" if may else "your account may not") for what, may
+          in facts.allowed.items()),
+    ]  # fmt: skip
+
+
+def _crds(facts: Facts) -> list[Finding]:
+    if facts.crds is None:
+        return [Finding("CRDs", "warning", facts.refused.get("crds", "not read"))]
+    return [_crd(kind, facts.crds.get(model.KIND.crd_name)) for kind, model in KINDS.items()]
+
+
+def _crd(kind: str, live: Json | None) -> Finding:
+    check = f"CRD {kind}"
+    if live is None:
+        return Finding(check, "failed", "not installed: kubectl apply --server-side -k crds, or install the chart")
+    (wanted,), found = crd(kind)["spec"]["versions"], live["spec"]["versions"]
+    same = next((version for version in found if version["name"] == wanted["name"]), None)
+    if same is None:
+        return Finding(check, "failed", f"version {wanted['name']} is not served")
+    if _fields(same["schema"]) != _fields(wanted["schema"]):
+        text = "installed from another version of Sunfleet than this command: update whichever is older"
+        return Finding(check, "warning", text)
+    return Finding(check, "ok", str(wanted["name"]))
+
+
+def _fields(schema: Json) -> set[str]:
+    """Paths of all fields; descriptions and the API server's own additions do not count."""
+    found: set[str] = set()
+
+    def walk(node: Json, path: str) -> None:
+        for name, child in (node.get("properties") or {}).items():
+            found.add(f"{path}.{name}")
+            walk(child, f"{path}.{name}")
+        if isinstance(items := node.get("items"), Mapping):
+            walk(items, f"{path}[]")
+
+    walk(schema["openAPIV3Schema"], "")
+    return {path for path in found if not path.startswith((".metadata", ".kind", ".apiVersion"))}
+
+
+def _programs(facts: Facts) -> list[Finding]:
+    if facts.deployments is None:
+        return [Finding("operator and router", "warning", facts.refused.get("deployments", "not read"))]
+    return [_program(name, facts.deployments) for name in ("operator", "router")]
+
+
+def _program(name: str, deployments: Sequence[Json]) -> Finding:
+    live = next((one for one in deployments if _component(one) == name), None)
+    if live is None:
+        return Finding(name, "failed", "no Deployment of it: kubectl apply -k manifests/base, or install the chart")
+    ready, wanted = int((live.get("status") or {}).get("readyReplicas") or 0), int(live["spec"].get("replicas", 1))
+    text = f"{ready} of {wanted} pods are Ready"
+    if not ready:
+        return Finding(name, "failed", f"{text}: kubectl -n {live['metadata']['namespace']} describe deployment")
+    return Finding(name, "ok" if ready >= wanted else "warning", text)
+
+
+def _component(live: Json) -> str:
+    return str((live["metadata"].get("labels") or {}).get("app.kubernetes.io/component", ""))
+
+
+def _gpus(facts: Facts) -> Finding:
+    if facts.nodes is None:
+        return Finding("GPUs", "warning", facts.refused.get("nodes", "not read"))
+    counts = [int(((node.get("status") or {}).get("allocatable") or {}).get(GPU, 0)) for node in facts.nodes]
+    if not any(counts):
+        return Finding("GPUs", "warning", f"no node offers {GPU}: is the device plugin installed?")
+    return Finding("GPUs", "ok", f"{sum(counts)} on {sum(1 for count in counts if count)} of {len(counts)} nodes")

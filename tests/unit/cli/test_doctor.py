@@ -1,0 +1,82 @@
+"""What doctor finds, and what it says to do."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from sunfleet_api.crd import crd
+from sunfleet_api.kinds import KINDS
+from sunfleet_cli.checkup import Facts, findings
+from sunfleet_cli.commands import look
+from sunfleet_cli.main import cli
+
+
+def deployment(component: str, ready: int) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/component": component}
+    meta = {"name": f"sunfleet-{component}", "namespace": "sunfleet-system", "labels": labels}
+    return {"metadata": meta, "spec": {"replicas": 2}, "status": {"readyReplicas": ready}}
+
+
+GOOD = Facts(
+    version="v1.33.0",
+    crds={model.KIND.crd_name: crd(kind) for kind, model in KINDS.items()},
+    nodes=[{"status": {"allocatable": {"nvidia.com/gpu": "8"}}}, {"status": {"allocatable": {}}}],
+    deployments=[deployment("operator", 2), deployment("router", 2)],
+    allowed={"list sunmodels": True},
+)
+
+
+def verdicts(facts: Facts) -> dict[str, str]:
+    return {one.check: one.verdict for one in findings(facts)}
+
+
+def test_a_whole_fleet_is_well() -> None:
+    assert set(verdicts(GOOD).values()) == {"ok"}
+    assert len(verdicts(GOOD)) == len(KINDS) + 5
+
+
+def test_without_an_api_server_nothing_else_is_asked() -> None:
+    (only,) = findings(Facts(refused={"version": "refused"}))
+    assert (only.verdict, only.message) == ("failed", "refused")
+
+
+def test_a_crd_that_is_missing_or_of_another_version_is_named() -> None:
+    name = KINDS["SunModel"].KIND.crd_name
+    assert GOOD.crds is not None
+    older = copy.deepcopy(dict(GOOD.crds))
+    del older[name]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["canary"]
+    assert verdicts(replace(GOOD, crds=older))["CRD SunModel"] == "warning"
+    none = {key: value for key, value in GOOD.crds.items() if key != name}
+    assert verdicts(replace(GOOD, crds=none))["CRD SunModel"] == "failed"
+
+
+@pytest.mark.parametrize(("ready", "verdict"), [(2, "ok"), (1, "warning"), (0, "failed")])
+def test_programs_are_judged_by_their_ready_pods(ready: int, verdict: str) -> None:
+    changed = replace(GOOD, deployments=[deployment("operator", ready), deployment("router", 2)])
+    assert verdicts(changed)["operator"] == verdict
+    assert verdicts(replace(GOOD, deployments=[]))["router"] == "failed"
+
+
+def test_what_may_not_be_read_is_a_warning_and_not_a_fault() -> None:
+    blind = replace(GOOD, crds=None, nodes=None, deployments=None, refused={"nodes": "403 Forbidden"})
+    assert set(verdicts(blind).values()) == {"ok", "warning"}
+    assert "403 Forbidden" in {one.message for one in findings(blind)}
+    assert verdicts(replace(GOOD, nodes=[]))["GPUs"] == "warning"
+    assert verdicts(replace(GOOD, allowed={"create sunmodels": False}))["may create sunmodels"] == "warning"
+
+
+def test_the_exit_code_says_whether_something_has_to_be_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look, "examine", lambda *_: GOOD)
+    good = CliRunner().invoke(cli, ["doctor"])
+    assert good.exit_code == 0
+    assert "8 on 1 of 2 nodes" in good.output
+    monkeypatch.setattr(look, "examine", lambda *_: replace(GOOD, deployments=[]))
+    bad = CliRunner().invoke(cli, ["doctor", "-o", "json"])
+    assert bad.exit_code == 1
+    assert any(one["verdict"] == "failed" for one in json.loads(bad.output))
