@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from sunfleet_api.base import ApiModel
-from sunfleet_api.markers import ATOMIC, Cel, Instead, int_or_string
+from sunfleet_api.markers import ATOMIC, ATOMIC_MAP, Cel, Instead, int_or_string
 
 Seconds = Annotated[int, Field(ge=0, le=604_800)]
 Percent = Annotated[int, Field(ge=0, le=100)]
@@ -146,7 +146,7 @@ class ScalingStatus(ApiModel):
     """When it last changed its mind, RFC 3339."""
     reason: str = Field(default="", max_length=1024)
     """Why."""
-    inputs: Annotated[dict[str, Annotated[str, Field(max_length=64)]], Field(max_length=32)] = Field(
+    inputs: Annotated[dict[str, Annotated[str, Field(max_length=64)]], Field(max_length=32), ATOMIC_MAP] = Field(
         default_factory=dict
     )
     """Figures that led to it, as decimal strings."""

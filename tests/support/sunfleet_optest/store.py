@@ -113,6 +113,7 @@ class Store:
         _one_controller(live, manifest)
         before = copy.deepcopy(live.get("spec"))
         if subresource == "status":
+            _no_emptied_map(live.get("status") or {}, manifest["status"], "status")
             live["status"] = _keep_replaced(live.get("status") or {}, manifest["status"])
         else:
             _merge(live, manifest)
@@ -195,6 +196,16 @@ def _merge(live: Document, manifest: Mapping[str, Any]) -> None:
             _merge(live[key], value)
         else:
             live[key] = copy.deepcopy(value)
+
+
+def _no_emptied_map(live: Mapping[str, Any], status: Mapping[str, Any], path: str) -> None:
+    """Server-side apply of an empty map over one whose keys are ours makes it null, and the schema refuses that."""
+    for name, value in status.items():
+        before = live.get(name)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            if before and not value:
+                raise RefusedError(f"apply {path}.{name}", 422, 'must be of type object: "null"')
+            _no_emptied_map(before, value, f"{path}.{name}")
 
 
 def _keep_replaced(live: Document, status: Mapping[str, Any]) -> Document:
