@@ -111,6 +111,11 @@ def test_a_w4a16_decoder_keeps_activations_of_16_bits_on_every_processor() -> No
     assert plan_engine(settings(), "cpu").env_defaults["VLLM_CPU_INT4_W4A8"] == "0"
 
 
+def test_nothing_is_compiled_at_a_request_where_no_compiler_is() -> None:
+    assert plan_engine(settings(), "cpu").env_defaults["TORCHDYNAMO_DISABLE"] == "1"
+    assert "TORCHDYNAMO_DISABLE" not in plan_engine(settings(), "cuda").env_defaults
+
+
 def test_other_pods_reach_the_engine_at_its_pod_address_and_ports() -> None:
     env = plan_engine(settings(pod_ip="10.1.2.3", side_channel_port=7, kv_port_first=8, kv_port_last=9), "cpu").env
     assert env["VLLM_NIXL_SIDE_CHANNEL_HOST"] == "10.1.2.3"

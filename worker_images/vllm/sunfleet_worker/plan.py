@@ -200,4 +200,7 @@ def _env_defaults(settings: WorkerSettings, flavour: Flavour, cpu_limit: int | N
         "UCX_TLS": "tcp,shm,self",
         # On processors with AMX the engine would compute a W4A16 decoder in bfloat16 with activations of 8 bits.
         "VLLM_CPU_INT4_W4A8": "0",
+        # The sampler would compile a few lines for log-probabilities at their first request: with g++, which the image
+        # does not have, and the engine would die of it.
+        "TORCHDYNAMO_DISABLE": "1",
     }
