@@ -127,7 +127,7 @@ demo-run: venv ## The demo itself, on an installed fleet
 	PYTHONPATH=e2e/demo:e2e/cluster:e2e:crds $(PY) -m sunfleet_demo
 
 ##@ Other
-.PHONY: format generate bench-autoscaling bench-handover bench-operator bench-times bench-tuner help
+.PHONY: format generate bench-autoscaling bench-handover bench-operator bench-router soak-router bench-times bench-tuner help
 format: venv ## Rewrite to the project's format
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
@@ -150,6 +150,12 @@ bench-progress-delay: ## NIXL's polling delay: what an idle engine burns against
 bench-tuner: ## Prefill-only tuning against full fine-tuning: accuracy, step time, memory (hours; QUICK=1: five minutes)
 	PYTHONPATH=bench:crds:worker_images/tuner $(SUNFLEET_STATE)/engine/bin/python -W ignore -m tuner \
 	  --base $(SUNFLEET_STATE)/models/base --folder $(SUNFLEET_STATE)/bench/tuner $(if $(QUICK),--quick)
+
+bench-router: venv ## The router beside a direct run and haproxy (PEERS=1: also vllm-router; QUICK=1: a minute; OUTPUT=json)
+	@PYTHONPATH=bench/router $(PY) -m sunfleet_routerbench bench $(if $(PEERS),--peers) $(if $(QUICK),--quick) --output $(or $(OUTPUT),table)
+
+soak-router: venv ## The router for MINUTES (10) on engines that refuse, hang, die and preempt: nothing may be lost silently
+	@PYTHONPATH=bench/router $(PY) -m sunfleet_routerbench soak $(if $(MINUTES),--minutes $(MINUTES))
 
 bench-times: ## Keep the times of the last demo and test runs in bench/results/
 	$(PYTHON) bench/times.py
