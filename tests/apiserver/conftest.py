@@ -40,11 +40,15 @@ def api(plane: RunningControlPlane) -> Api:
 
 
 @pytest.fixture
-def namespace(api: Api) -> str:
-    """A namespace of the test's own; nothing deletes it, since the control plane ends with the session."""
+def namespace(api: Api) -> Iterator[str]:
+    """A namespace of the test's own. Its objects of our kinds go with the test: a model name is unique in the whole
+    cluster, and the next test's operator would find it taken.
+    """
     name = f"test-{next(_NUMBERS)}"
     api.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    return name
+    yield name
+    for kind in KINDS:
+        api.delete(collection(kind, name))
 
 
 def _wait_served(client: Api, kind: str) -> None:
