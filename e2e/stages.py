@@ -46,12 +46,12 @@ SIGN_OF_LIFE_SECONDS = 30.0  # between lines about a stage that writes to a log
 
 # Minutes that each tier may take on a new machine with two cores; together below 70.
 BUDGET_MINUTES = {
-    "set-up": 25,
-    "static, unit, API server": 12,
+    "set-up": 23,
+    "static, unit, API server": 18,
     "cluster": 4,
-    "fleet": 7,
+    "fleet": 5,
     "exactness": 11,
-    "operator": 7,
+    "operator": 5,
     "router": 4,
     "demo": 10,
 }
