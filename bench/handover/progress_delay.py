@@ -17,8 +17,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from handover.cpu import cpu_seconds
 from handover.flow import Flow, Timed
+from processes import cpu_seconds
 from sunfleet_cluster.state import StateFolder
 from support.engines import tidy_up_on_sigterm
 from support.stock import StockServer, ordinary_server

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from operator_scale import fleet
-from operator_scale.process import cpu_seconds, rss_megabytes
 from operator_scale.world import World, world
+from processes import cpu_seconds, rss_megabytes
 
 _READY_SECONDS = 900
 _IDLE_SECONDS = 30.0

@@ -60,7 +60,7 @@ class Admission:
         self._shares: dict[str, FairShare] = {}
         self.waiting = waiting
         self.reserved: Counter[str] = Counter()  # pod uid -> KV tokens
-        self.others: Mapping[str, int] = {}  # pod uid -> KV tokens of other routers' requests
+        self.others: Counter[str] = Counter()  # pod uid -> KV tokens of other routers' requests
         self.queued_tokens: Counter[str] = Counter()  # decoder -> KV tokens that are waited for
         fleet.on_change(self._fleet_changed)
 
@@ -83,7 +83,7 @@ class Admission:
     def others_have(self, tokens: Mapping[str, int]) -> None:
         """KV tokens by pod uid that requests of other routers hold, as the engines show it."""
         if tokens or self.others:
-            self.others = tokens
+            self.others = Counter(tokens)  # once a look, not once a choice
             for decoder in list(self._lines):
                 self._serve(decoder)
 
@@ -196,7 +196,7 @@ class Admission:
         return choose(claim.facts, pool, self._taken(), self._load.suspects(), two=bool(self.others))
 
     def _taken(self) -> Mapping[str, int]:
-        return self.reserved + Counter(self.others) if self.others else self.reserved
+        return self.reserved + self.others if self.others else self.reserved
 
     def _book(self, claim: Claim, choice: Choice | Reject) -> Endpoint:
         if isinstance(choice, Reject):

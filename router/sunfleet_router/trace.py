@@ -11,8 +11,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Protocol
 
 Attributes = Mapping[str, str | int | float | bool]
-# The headers with which an engine's spans join the trace.
-CARRIED: Final = ("traceparent", "tracestate")
 
 
 class Trace(Protocol):

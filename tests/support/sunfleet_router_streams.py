@@ -34,6 +34,20 @@ async def events_of(router: Router, kind: str, request_id: str, **fields: Any) -
     return [event async for event in reading(router, kind, request_id, **fields)]
 
 
+async def named_events(router: Router, path: str, body: dict[str, Any], request_id: str = "x") -> list[dict[str, Any]]:
+    """Every event of a streamed answer of an API that names its events; the name must be its data's type."""
+    headers = {"x-request-id": request_id}
+    async with router.http.post(router.url + path, json={**body, "stream": True}, headers=headers) as answer:
+        assert (answer.status, answer.content_type) == (200, "text/event-stream"), await answer.text()
+        text = (await answer.read()).decode()
+    events = []
+    for block in text.removesuffix("\n\n").split("\n\n"):
+        name, data = block.split("\n")
+        events.append(json.loads(data.removeprefix("data: ")))
+        assert name == f"event: {events[-1]['type']}"
+    return events
+
+
 async def reading(router: Router, kind: str, request_id: str, **fields: Any) -> AsyncIterator[Any]:
     """The events as they come. Nothing but data may be in the stream."""
     body = {**QUESTIONS[kind], **fields, "stream": True}

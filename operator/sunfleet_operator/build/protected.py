@@ -27,7 +27,7 @@ _PROCESS: Final = ("image", "command", "args")
 
 def protected_changes(overlay: Json) -> tuple[str, ...]:
     """What ``overlay`` would change of the KV contract, as paths in the template; empty when nothing."""
-    merged = merge(_skeleton(), overlay)
+    merged = merge(_SKELETON, overlay)
     return tuple(dict.fromkeys(_changes(merged.get("spec") or {})))
 
 
@@ -44,8 +44,11 @@ def _skeleton() -> Manifest:
     return {"spec": {"initContainers": fetchers, "containers": [engine], "volumes": volumes}}
 
 
+_SKELETON: Final = _skeleton()
+
+
 def _changes(spec: Mapping[str, Any]) -> Iterator[str]:
-    before = _skeleton()["spec"]
+    before = _SKELETON["spec"]
     engine, ours = _named(spec, "containers", names.ENGINE_CONTAINER), before["containers"][0]
     if engine is None:
         yield "containers[engine]"

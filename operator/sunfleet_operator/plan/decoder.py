@@ -49,6 +49,7 @@ class _Outcome:
     """The parts of a plan that the status tells of."""
 
     want: Wanted
+    changes: tuple[str, ...]  # what its overlay would change of the KV contract
     resolution: weights.Resolution
     target: DecoderRevision | None
     fleet: Fleet | None
@@ -105,7 +106,7 @@ def _decide(
     observed: ObservedDecoder, decoder: SharedDecoder, defaults: Defaults, want: Wanted, now: datetime
 ) -> _Outcome:
     source = decoder.spec.model
-    asked = _weights(decoder)
+    asked, changes = _weights(decoder), protected_changes(decoder.spec.template.to_wire())
     question = weights.Question(
         source, asked, defaults.fetcher.told(source.download), weights.inherited(decoder.spec.template.spec)
     )
@@ -113,14 +114,13 @@ def _decide(
     resolution = weights.resolve(observed.live, observed.key, observed.children, question, paused=paused_now, now=now)
     report = resolution.report
     if report is None or ADAPTER in report.config or not report.config:
-        return _Outcome(want, resolution, None, None, None)
+        return _Outcome(want, changes, resolution, None, None, None)
     target = _target(observed, decoder, report, resolved(asked, report), defaults)
-    refused_overlay = protected_changes(decoder.spec.template.to_wire())
-    if (paused_now and target not in _records(observed)) or refused_overlay:
+    if (paused_now and target not in _records(observed)) or changes:
         # Tasks would follow what is published, and nothing of it exists, or what exists is no pair for them.
         present = _present(observed)
         if present is None:
-            return _Outcome(want, resolution, None, None, None)
+            return _Outcome(want, changes, resolution, None, None, None)
         target = present
     usable = {revision_of(d): revisions.available(d) for d in observed.children.deployments}
     work = observed.told.work if observed.told else {}
@@ -130,7 +130,7 @@ def _decide(
     limits = revisions.limits(decoder.spec.rollout, want)
     keep = 1 if _unmoved(observed, target) and want.count + limits.surge > 1 else 0
     rolled = revisions.roll(fleet, want, decoder.spec.rollout, uri=source.uri, keep=keep)
-    return _Outcome(want, resolution, target, fleet, rolled)
+    return _Outcome(want, changes, resolution, target, fleet, rolled)
 
 
 def _current(observed: ObservedDecoder) -> str:
@@ -221,7 +221,7 @@ def _unmoved(observed: ObservedDecoder, target: DecoderRevision) -> list[str]:
 
 def _verdicts(observed: ObservedDecoder, decoder: SharedDecoder, outcome: _Outcome) -> list[Verdict]:
     verdicts = [Verdict(ConditionType.ACCEPTED, "True", Reason.ACCEPTED), outcome.resolution.verdict]
-    verdicts.append(_contract_verdict(decoder, outcome))
+    verdicts.append(_contract_verdict(outcome))
     verdicts.append(_available(observed, decoder, outcome))
     if outcome.fleet is not None and outcome.rolled is not None:
         verdicts.append(_progress(observed, outcome.want, outcome.fleet, outcome.rolled))
@@ -240,10 +240,10 @@ def _progress(observed: ObservedDecoder, want: Wanted, fleet: Fleet, rolled: Rol
     return Verdict(verdict.type, verdict.status, verdict.reason, message)
 
 
-def _contract_verdict(decoder: SharedDecoder, outcome: _Outcome) -> Verdict:
+def _contract_verdict(outcome: _Outcome) -> Verdict:
     type_ = ConditionType.KV_CONTRACT_KNOWN
-    if changes := protected_changes(decoder.spec.template.to_wire()):
-        return Verdict(type_, "False", Reason.TEMPLATE_CHANGES_CONTRACT, changes_contract(changes))
+    if outcome.changes:
+        return Verdict(type_, "False", Reason.TEMPLATE_CHANGES_CONTRACT, changes_contract(outcome.changes))
     if outcome.target is not None:
         return Verdict(type_, "True", Reason.KV_CONTRACT_KNOWN, outcome.target.kv_fingerprint.digest)
     report = outcome.resolution.report

@@ -62,12 +62,11 @@ def effective(live: Json, key: Key, children: Children, found: Sequence[FoundPro
     last = known[0] if known else None
     preset = _preset(key.kind, found)
     automatic = (spec_of(live).get("rollout") or {}).get("profileUpdates") == "Automatic"
-    adopt = last is None or last.asked != asked or automatic
-    if preset is None or (last is not None and not adopt):
-        if last is None or (preset is None and last.asked != asked):
-            return Effective(live, missing=_absent(key, found))
+    if last is not None and last.asked == asked and (preset is None or not automatic):
         outdated = _outdated(key, found, changed=preset != last.preset)
         return Effective(_over(live, last.preset), used=True, verdicts=outdated)
+    if preset is None:
+        return Effective(live, missing=_absent(key, found))
     wanted = ProfilesRecord(asked=asked, preset=preset)
     writes = () if wanted == last else _remember(live, key, children, wanted)
     return Effective(_over(live, preset), used=True, writes=writes)

@@ -125,11 +125,11 @@ def _status(facts: Facts, standing: Standing, count: int, now: datetime) -> Mani
         "specReplicas": facts.replicas,
     }
     if not built_in or facts.told is None or not facts.told.acts:
-        return _wire(kept if before is None or not built_in else _old(before) | kept)
+        return _wire(kept if before is None or not built_in else before.to_wire() | kept)
     decision = facts.told.decision
     kept["desiredReplicas"] = decision.wished
     if before is not None and not _news(before, kept, decision):
-        return _wire(_old(before) | kept)
+        return _wire(before.to_wire() | kept)
     told: Manifest = {
         "lastDecisionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "reason": shorten(f"{decision.why}: {decision.message}"),
@@ -142,10 +142,6 @@ def _wire(scaling: Manifest) -> Manifest:
     """Without empty figures: applied over some, an empty map becomes null, which the API server refuses."""
     made = ScalingStatus.model_validate(scaling).to_wire()
     return made if made["inputs"] else {name: value for name, value in made.items() if name != "inputs"}
-
-
-def _old(before: ScalingStatus) -> Manifest:
-    return before.to_wire()
 
 
 def _news(before: ScalingStatus, kept: Manifest, decision: Decision) -> bool:

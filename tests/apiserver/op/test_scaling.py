@@ -19,7 +19,7 @@ from sunfleet_optest.live import Fleet, Process
 from sunfleet_optest.objects import decoder, model
 from sunfleet_optest.scaling import AT_ONCE
 
-from .conftest import make_process, wait_leading
+from .conftest import end_in_order, make_process, wait_leading
 
 pytestmark = pytest.mark.timeout(300)
 QUERIES = queries(60, {})
@@ -91,10 +91,7 @@ def scaling_operator(identity: Path, answers: Answers, operator: Process) -> Ite
     process.start()
     wait_leading(process)
     yield process
-    assert process.stop() == 0
-    log = process.log.read_text()
-    assert "Traceback" not in log, log[-3000:]
-    assert "forbidden" not in log, log[-3000:]
+    end_in_order(process)
     operator.start()
     wait_leading(operator)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from hashlib import sha256
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 from sunfleet_fakes.harness import expected_text, tokenize
 from sunfleet_router_harness import SALT, Engines, Router, RouterFactory, fleet_file
-from sunfleet_router_streams import aimed_at, count, until
+from sunfleet_router_streams import aimed_at, count, named_events, until
 
 PATH = "/v1/messages"
 QUESTION: list[Any] = [{"role": "user", "content": "what is six times seven"}]
@@ -35,20 +34,6 @@ def prompt_tokens(usage: anthropic.types.Usage) -> int:
 async def client(router: Router) -> AsyncIterator[anthropic.AsyncAnthropic]:
     async with anthropic.AsyncAnthropic(base_url=router.url, api_key="none", max_retries=0) as one:
         yield one
-
-
-async def raw_events(router: Router, body: dict[str, Any], request_id: str = "x") -> list[dict[str, Any]]:
-    """Every event; its name must be its data's type."""
-    headers = {"x-request-id": request_id}
-    async with router.http.post(router.url + PATH, json={**body, "stream": True}, headers=headers) as answer:
-        assert (answer.status, answer.content_type) == (200, "text/event-stream"), await answer.text()
-        text = (await answer.read()).decode()
-    events = []
-    for block in text.removesuffix("\n\n").split("\n\n"):
-        name, data = block.split("\n")
-        events.append(json.loads(data.removeprefix("data: ")))
-        assert name == f"event: {events[-1]['type']}"
-    return events
 
 
 async def test_a_message_is_the_tasks_prefill_and_the_shared_decoder(
@@ -76,7 +61,7 @@ async def test_a_streamed_message_is_the_same_message(client: anthropic.AsyncAnt
 
 
 async def test_the_events_come_in_anthropics_order(router: Router) -> None:
-    events = await raw_events(router, BODY, "mine")
+    events = await named_events(router, PATH, BODY, "mine")
     kinds = [event["type"] for event in events]
     deltas = kinds.count("content_block_delta")
     assert kinds == [
@@ -117,14 +102,14 @@ async def test_a_stop_sequence_is_named(router: Router, engines: Engines, client
     )
     assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "END")
     assert engines.decode_requests()[0]["body"]["stop"] == ["END", "x"]
-    events = await raw_events(router, BODY)
+    events = await named_events(router, PATH, BODY)
     assert events[-2]["delta"] == {"stop_reason": "stop_sequence", "stop_sequence": "END"}
 
 
 async def test_an_answer_of_one_token_comes_from_the_prefill_alone(router: Router, engines: Engines) -> None:
     status, message = await router.post(PATH, {**BODY, "max_tokens": 1})
     assert (status, message["stop_reason"], message["usage"]["output_tokens"]) == (200, "max_tokens", 1)
-    events = await raw_events(router, {**BODY, "max_tokens": 1})
+    events = await named_events(router, PATH, {**BODY, "max_tokens": 1})
     assert [event["type"] for event in events][-3:] == ["content_block_stop", "message_delta", "message_stop"]
     assert events[2]["delta"]["text"] == message["content"][0]["text"] == right_text(limit=1)
     assert not engines.decode_requests()
@@ -132,9 +117,9 @@ async def test_an_answer_of_one_token_comes_from_the_prefill_alone(router: Route
 
 @pytest.mark.parametrize("tokens", [0, 1, 7, 15])
 async def test_a_stream_that_breaks_off_goes_on_without_a_sign(router: Router, engines: Engines, tokens: int) -> None:
-    unbroken = await raw_events(router, BODY, aimed_at(engines, engines.decode))
+    unbroken = await named_events(router, PATH, BODY, aimed_at(engines, engines.decode))
     engines.decode.configure(fail_after_tokens=tokens, requests=1)
-    broken = await raw_events(router, BODY, aimed_at(engines, engines.decode))
+    broken = await named_events(router, PATH, BODY, aimed_at(engines, engines.decode))
     assert broken == unbroken
     if tokens:
         assert count(router, "resumed_streams", "acme/maths", "completed") == 1
@@ -145,7 +130,7 @@ async def test_a_stream_that_cannot_go_on_ends_with_anthropics_error(
 ) -> None:
     router = await start_router(settings={"resume_limit": 0})
     engines.configure_decoders(fail_after_tokens=3)
-    events = await raw_events(router, BODY)
+    events = await named_events(router, PATH, BODY)
     assert events[-1]["type"] == "error"
     assert events[-1]["error"]["code"] == "sun_fault"
     assert "message_stop" not in [event["type"] for event in events]

@@ -14,7 +14,7 @@ from sunfleet_router import legs
 from sunfleet_router.dialects.responses.request import to_chat
 from sunfleet_router.errors import InvalidRequestError
 from sunfleet_router_harness import SALT, Engines, Router, RouterFactory
-from sunfleet_router_streams import aimed_at, count
+from sunfleet_router_streams import aimed_at, count, named_events
 
 PATH = "/v1/responses"
 QUESTION = "what is six times seven"
@@ -37,16 +37,8 @@ async def client(router: Router) -> AsyncIterator[openai.AsyncOpenAI]:
 
 
 async def raw_events(router: Router, body: dict[str, Any], request_id: str = "x") -> list[dict[str, Any]]:
-    """Every event; its name must be its data's type, and their numbers must be in order."""
-    headers = {"x-request-id": request_id}
-    async with router.http.post(router.url + PATH, json={**body, "stream": True}, headers=headers) as answer:
-        assert (answer.status, answer.content_type) == (200, "text/event-stream"), await answer.text()
-        text = (await answer.read()).decode()
-    events = []
-    for block in text.removesuffix("\n\n").split("\n\n"):
-        name, data = block.split("\n")
-        events.append(json.loads(data.removeprefix("data: ")))
-        assert name == f"event: {events[-1]['type']}"
+    """Every event; their numbers must be in order."""
+    events = await named_events(router, PATH, body, request_id)
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     return events
 

@@ -34,11 +34,6 @@ def split(prefill: torch.nn.Module, decoder: torch.nn.Module, columns: Columns) 
         _wire(unit, twin, columns)
 
 
-def own_state(prefill: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The state dict of the prefill module without the decoder's layers in it."""
-    return {name: tensor for name, tensor in prefill.state_dict().items() if f".{TWIN}." not in f".{name}"}
-
-
 def _units(model: torch.nn.Module, prefix: str = "") -> list[tuple[str, torch.nn.Module]]:
     """The outermost modules that hold weights themselves, or are a LoRA around one, by name."""
     units = []

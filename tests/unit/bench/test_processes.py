@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from handover.cpu import cpu_seconds
+from processes import cpu_seconds
 
 
 def process(proc: Path, pid: int, parent: int, user: int, system: int) -> None:

@@ -1,4 +1,4 @@
-"""CPU time of a process and all that it has started, from ``/proc``."""
+"""What a process costs, from ``/proc``."""
 
 from __future__ import annotations
 
@@ -25,3 +25,11 @@ def _stat(folder: Path) -> list[str] | None:
         return (folder / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
+
+
+def rss_megabytes(pid: int) -> float:
+    """Resident memory now; :class:`ProcessLookupError` when it has ended."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise ProcessLookupError(pid)
