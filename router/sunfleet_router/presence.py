@@ -1,7 +1,7 @@
 """Ends a request's work when its client leaves, in whatever phase it is, streamed or not, or when the process must go.
 
-Servers tell of a client's leaving only through ``receive``, so a task waits there for the whole time; looking at it
-between chunks would miss a client that leaves during a long prefill.
+Our own server calls back. Others tell of a client's leaving only through ASGI's ``receive``, so a task waits there for
+the whole time; looking at it between chunks would miss a client that leaves during a long prefill.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sunfleet_router.errors import BodyTooLargeError, ClientGoneError, RouterError
+from sunfleet_router.exchange import Inbox
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -45,13 +46,19 @@ class Presence:
         self._receive = receive
         self._reason: RouterError | None = None
         self._cancelling = 0
+        self._watch: asyncio.Task[None] | None = None
 
     def __enter__(self) -> Self:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 a coroutine of a server runs in a task
         self._task = task
         self._cancelling = task.cancelling()
-        self._watch = asyncio.get_running_loop().create_task(self._wait_for_leave())
+        if not isinstance(self._receive, Inbox):
+            self._watch = asyncio.get_running_loop().create_task(self._wait_for_leave())
+        elif self._receive.closed:
+            self._leave()
+        else:
+            self._receive.on_leave = self._leave
         return self
 
     def interrupt(self, reason: RouterError) -> None:
@@ -63,7 +70,10 @@ class Presence:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._watch.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+        elif isinstance(self._receive, Inbox):
+            self._receive.on_leave = None
         # As asyncio.timeout does: only our own cancellation becomes the reason, somebody else's stays what it is.
         if self._reason is not None and self._task.uncancel() <= self._cancelling:
             raise self._reason from None
@@ -71,4 +81,7 @@ class Presence:
     async def _wait_for_leave(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._leave()
+
+    def _leave(self) -> None:
         self.interrupt(ClientGoneError())

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from sunfleet_router import sse
 from sunfleet_router.connection import BadFramingError, ConnectionCutError, UpstreamError
+from sunfleet_router.exchange import Exchange
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -38,21 +39,24 @@ class Throttle(Protocol):
 class ClientStream:
     """The body of a streamed answer. ``push`` may be called from a read callback and costs no task switch.
 
-    ASGI's ``send`` only suspends when the client's socket is full. So its coroutine is stepped once, in place; if it
-    did suspend, a task finishes it, and the engine's side is told to pause meanwhile: memory holds one read, not the
-    backlog.
+    On our own server bytes go straight to the client's connection. Any other ``send`` is ASGI's, which only suspends
+    when the client's socket is full. So its coroutine is stepped once, in place; if it did suspend, a task finishes it.
+    Either way the engine's side is told to pause meanwhile: memory holds one read, not the backlog.
     """
 
     def __init__(self, send: Send) -> None:
         self._send = send
+        self._exchange = send if isinstance(send, Exchange) else None
         self._feed: Throttle | None = None
         self._drain: asyncio.Task[None] | None = None
         self._waiting: list[bytes] = []
+        if self._exchange is not None:
+            self._exchange.on_room = self._has_room
 
     @property
     def blocked(self) -> bool:
         """Whether the client is slower than its engine at the moment."""
-        return self._drain is not None
+        return self._drain is not None or (self._exchange is not None and self._exchange.blocked)
 
     def attach(self, feed: Throttle) -> None:
         """From now on ``feed`` is what must pause while the client is slow."""
@@ -65,6 +69,18 @@ class ClientStream:
         self._feed = None
 
     def push(self, data: bytes) -> None:
+        if self._exchange is not None:
+            self._exchange.write(data)
+            if self._feed is not None and self._exchange.blocked:
+                self._feed.pause()
+        else:
+            self._step(data)
+
+    def _has_room(self) -> None:
+        if self._feed is not None:
+            self._feed.resume()
+
+    def _step(self, data: bytes) -> None:
         if self._drain is not None:
             self._waiting.append(data)
             return
@@ -79,7 +95,9 @@ class ClientStream:
 
     async def finish(self, last: bytes = b"") -> None:
         """End the body, after what still waits for the client's socket."""
-        if self._drain is not None:
+        if self._exchange is not None:
+            await self._exchange.room()
+        elif self._drain is not None:
             await self._drain
         await self._send({"type": "http.response.body", "body": last, "more_body": False})
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 from sunfleet_router.errors import RouterError
+from sunfleet_router.exchange import Exchange
 from sunfleet_router.relay import ClientStream, Send
 
 Header = tuple[bytes, bytes]
@@ -33,6 +34,9 @@ class ClientReply:
         """A complete answer."""
         length = (b"content-length", str(len(body)).encode())
         await self._start(status, [(b"content-type", content_type), length])
+        if isinstance(self._send, Exchange):
+            self._send.end(body)
+            return
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def open_stream(self) -> ClientStream:
@@ -66,4 +70,7 @@ class ClientReply:
 
     async def _start(self, status: int, headers: list[Header]) -> None:
         self.started = True
+        if isinstance(self._send, Exchange):
+            self._send.begin(status, (*headers, *self._headers))
+            return
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self._headers]})

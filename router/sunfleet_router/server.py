@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from threading import Thread
 from typing import Any, Protocol
 from wsgiref.simple_server import WSGIServer
 
-import uvicorn
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from prometheus_client import start_http_server
+from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from sunfleet_router.admission import Admission
 from sunfleet_router.asides import Asides
@@ -25,6 +27,7 @@ from sunfleet_router.door import Serving
 from sunfleet_router.fanout import Fanout
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.flow import Flow
+from sunfleet_router.front import Front
 from sunfleet_router.gate import Gate
 from sunfleet_router.guard import Guard
 from sunfleet_router.keyring import KeyRing
@@ -44,6 +47,8 @@ from sunfleet_router.upstream import Upstream
 from sunfleet_router.waiting import Bounds, Waiting
 
 logger = logging.getLogger(__name__)
+
+_LAST_ANSWERS = 5.0  # seconds that answers get which were made while the drain ended
 
 
 class Discovery(Protocol):
@@ -141,12 +146,13 @@ def _discovery(settings: RouterSettings, fleet: Fleet, ring: KeyRing, upstream: 
     return StaticDiscovery(config, fleet, upstream, interval=settings.info_interval)
 
 
-class _Server(uvicorn.Server):
-    """Uvicorn without its own signal handlers: the drain decides when it stops."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+def direct_routes(app: FastAPI) -> dict[bytes, ASGIApp]:
+    """The raw ASGI endpoints among the application's routes, by path: a request for one needs none of its layers."""
+    return {
+        route.path.encode(): route.app
+        for route in app.router.routes
+        if isinstance(route, Route) and not isinstance(route, APIRoute) and route.methods == {"POST"}
+    }
 
 
 async def run(settings: RouterSettings) -> None:
@@ -162,17 +168,12 @@ async def run(settings: RouterSettings) -> None:
 async def serve(parts: Parts, stop: asyncio.Event, listener: socket.socket | None = None) -> None:
     """Run both ports and discovery until ``stop``; then drain. ``listener``: serve this socket instead."""
     settings = parts.settings
-    config = uvicorn.Config(
-        parts.app, host=settings.host, port=settings.port, loop="none", http="httptools", ws="none", lifespan="off",
-        access_log=False, log_config=None, server_header=False, date_header=False, timeout_keep_alive=75,
-        timeout_graceful_shutdown=5, backlog=4096,
-    )  # fmt: skip
-    config.load()
-    config.ssl = parts.credentials.to_clients
-    server = _Server(config)
+    front = Front(
+        parts.app, direct_routes(parts.app), most_body=settings.max_body_bytes, keep_alive=settings.client_idle_timeout
+    )
+    await front.start(settings.host, settings.port, listener, parts.credentials.to_clients)
     scrape, thread = start_http_server(settings.metrics_port, settings.host, parts.metrics.registry)
     jobs = {
-        "server": _job(server.serve([listener] if listener else None), "server"),
         "discovery": _job(parts.discovery.run(), "discovery"),
         "credentials": _job(parts.credentials.run(), "credentials"),
         "scraper": _job(parts.scraper.run(), "scraper"),
@@ -182,11 +183,11 @@ async def serve(parts: Parts, stop: asyncio.Event, listener: socket.socket | Non
         done, _ = await asyncio.wait(jobs.values(), return_when=asyncio.FIRST_COMPLETED)
         if jobs["stop"] in done:
             await _drain(parts.desk, settings.drain_timeout)
-        server.should_exit = True
-        await jobs["server"]
+        await front.stop(_LAST_ANSWERS)
         for job in done:
             job.result()  # a part that ended by an error ends the process with it
     finally:
+        await front.stop(0)
         await _end(parts, list(jobs.values()), scrape, thread)
 
 

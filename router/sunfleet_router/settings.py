@@ -55,6 +55,8 @@ class RouterSettings(BaseSettings):
     assumed_output_tokens: int = Field(default=1024, ge=1)  # reserved when the client names no max_tokens: more wastes
     # room, less risks that the decoder must preempt
 
+    client_idle_timeout: float = Field(default=75.0, gt=0)  # seconds; gateways in front commonly keep theirs for 60
+
     # Engine calls, seconds.
     connect_timeout: float = Field(default=2.0, gt=0)
     engine_idle_timeout: float = Field(default=3.0, gt=0)  # uvicorn closes idle connections after 5: stay below it

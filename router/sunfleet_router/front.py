@@ -1,0 +1,285 @@
+"""The server: HTTP/1.1 over asyncio, for one process's worth of clients.
+
+A request reaches the application once its body is whole or too large, so that it costs one task and no waiting. Paths
+in ``direct`` go to their raw ASGI endpoint at once; all others through the application's own layers. Parsing is
+httptools' (llhttp). Why not uvicorn: ``docs/router.md`` has the figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+import httptools
+import orjson
+from starlette.types import ASGIApp
+
+from sunfleet_router.errors import InternalError, InvalidRequestError
+from sunfleet_router.exchange import Exchange, Header, Inbox
+
+logger = logging.getLogger(__name__)
+
+_MOST_HEAD: Final = 64 << 10  # bytes of a request line and its headers
+_SWEEP: Final = 5.0  # seconds between looks for connections that idle
+_LINGER: Final = 1.0  # seconds that a client gets to read why its request was not read to the end
+_BACKLOG: Final = 4096
+_JSON: Final = (b"content-type", b"application/json")
+_ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
+
+
+class Front:
+    """One per process. ``most_body`` in bytes; ``keep_alive``: seconds after which an idle connection is closed."""
+
+    def __init__(self, app: ASGIApp, direct: Mapping[bytes, ASGIApp], *, most_body: int, keep_alive: float) -> None:
+        self.app = app
+        self.direct = direct
+        self.most_body = most_body
+        self._keep_alive = keep_alive
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self.connections: set[ClientConnection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.closing = False
+
+    async def start(
+        self, host: str, port: int, listener: socket.socket | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Listen; on ``listener`` instead if it is given."""
+        loop = asyncio.get_running_loop()
+        self._server = (
+            await loop.create_server(self._connection, sock=listener, backlog=_BACKLOG, ssl=tls)
+            if listener
+            else await loop.create_server(self._connection, host, port, backlog=_BACKLOG, ssl=tls)
+        )
+        self._sweeper = loop.create_task(self._sweep())
+
+    async def stop(self, patience: float) -> None:
+        """Take no more connections, close idle ones, and give the others ``patience`` seconds for their answers."""
+        self.closing = True
+        if self._server is not None:
+            self._server.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in tuple(self.connections):
+            connection.close_when_idle()
+        if self.tasks:
+            await asyncio.wait(self.tasks, timeout=patience)
+        for connection in tuple(self.connections):
+            connection.close_now()
+
+    def run(self, app: ASGIApp, scope: dict[str, Any], exchange: Exchange) -> None:
+        """Serve one request in a task of its own."""
+        task = asyncio.get_running_loop().create_task(_serve(app, scope, exchange))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def _connection(self) -> ClientConnection:
+        return ClientConnection(self, asyncio.get_running_loop())
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_SWEEP)
+            oldest = loop.time() - self._keep_alive
+            for connection in tuple(self.connections):
+                connection.close_if_idle_since(oldest)
+
+
+async def _serve(app: ASGIApp, scope: dict[str, Any], exchange: Exchange) -> None:
+    try:
+        await app(scope, exchange.inbox, exchange)
+    except Exception:  # whatever a bug raises, the client gets an error object and no stack trace
+        logger.exception("serving %s failed", scope["path"])
+        if not exchange.started:
+            answer(exchange, 500, InternalError().to_json())
+    exchange.abandon()  # unless it is complete
+
+
+def answer(exchange: Exchange, status: int, body: bytes, *more: Header) -> None:
+    """A whole JSON answer."""
+    exchange.begin(status, (_JSON, (b"content-length", b"%d" % len(body)), *more))
+    exchange.end(body)
+
+
+class ClientConnection(asyncio.Protocol):
+    """One client's connection: requests one after the other; those that come too early wait."""
+
+    def __init__(self, front: Front, loop: asyncio.AbstractEventLoop) -> None:
+        self._front = front
+        self._loop = loop
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._current: Exchange | None = None
+        self._waiting: deque[tuple[ASGIApp, dict[str, Any], Exchange]] = deque()
+        self._since = loop.time()  # of the last byte, or of the last answer's end
+        self._paused = False
+        self._deaf = False  # nothing that still comes is looked at
+        self._new_request()
+        self.blocked = False
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._front.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 asyncio.Protocol names it
+        self._transport = None
+        self._front.connections.discard(self)
+        self._waiting.clear()
+        if self._current is not None:
+            self._current.lost()
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        self._since = self._loop.time()
+        self._unread += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._deaf = True  # nobody upgrades here: this request is served, what follows it is not read
+        except httptools.HttpParserError:
+            self._refuse(400, "The request is not valid HTTP/1.1.")
+            return
+        if not self._has_head and self._unread > _MOST_HEAD:
+            self._refuse(431, f"The request's head exceeds {_MOST_HEAD} bytes.")
+
+    def pause_writing(self) -> None:
+        self.blocked = True
+
+    def resume_writing(self) -> None:
+        self.blocked = False
+        if self._current is not None:
+            self._current.has_room()
+
+    # exchange.Wire
+
+    def put(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def finished(self, exchange: Exchange, *, keep: bool) -> None:
+        self._current = None
+        self._since = self._loop.time()
+        if self._transport is None:
+            return
+        if not exchange.inbox.whole:
+            # Closed at once it would be reset, for there is more to read, and the client might never see its answer.
+            self._loop.call_later(_LINGER, self.close_now)
+        elif not keep or self._deaf or self._front.closing:
+            self._deaf = True
+            self._transport.close()
+        elif self._waiting:
+            self._start(*self._waiting.popleft())
+        elif self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # the server's housekeeping
+
+    def close_when_idle(self) -> None:
+        if self._current is None:
+            self.close_now()
+
+    def close_now(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def close_if_idle_since(self, oldest: float) -> None:
+        """Nothing under way, or a request that does not come to its end, or an answer that nobody fetches."""
+        if self._current is None and self._since < oldest:
+            self.abort()
+
+    # httptools callbacks
+
+    def on_message_begin(self) -> None:
+        self._new_request()
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        self._headers.append((name, value))
+        if name == b"content-length" and value.isdigit():
+            self._announced = int(value)
+        elif name == b"expect" and value.lower() == b"100-continue":
+            self._expects = True
+
+    def on_headers_complete(self) -> None:
+        self._has_head = True
+        if self._announced > self._front.most_body:
+            self._dispatch(whole=False)
+        elif self._expects and self._current is None:
+            self.put(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        self._body.append(body)
+        self._size += len(body)
+        if self._size > self._front.most_body:
+            self._dispatch(whole=False)
+
+    def on_message_complete(self) -> None:
+        self._dispatch(whole=True)
+        self._unread = 0
+
+    # internals
+
+    def _new_request(self) -> None:
+        self._url = b""
+        self._headers: list[Header] = []
+        self._body: list[bytes] = []
+        self._size = self._unread = self._announced = 0
+        self._has_head = self._expects = False
+
+    def _dispatch(self, *, whole: bool) -> None:
+        """The request is there, as far as it will be read."""
+        if self._deaf:
+            return
+        self._deaf = not whole
+        parser, parts = self._parser, self._body
+        method = parser.get_method()
+        old = parser.get_http_version() == "1.0"
+        inbox = Inbox(parts[0] if len(parts) == 1 else b"".join(parts), whole=whole)
+        keep = whole and not old and parser.should_keep_alive()
+        exchange = Exchange(self, inbox, persistent=keep, old=old, head=method == b"HEAD")
+        direct = self._front.direct.get(self._url) if method == b"POST" else None
+        request = (direct or self._front.app, self._scope(method), exchange)
+        if self._current is None:
+            self._start(*request)
+            return
+        self._waiting.append(request)
+        if self._transport is not None and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _start(self, app: ASGIApp, scope: dict[str, Any], exchange: Exchange) -> None:
+        self._current = exchange
+        self._front.run(app, scope, exchange)
+
+    def _scope(self, method: bytes) -> dict[str, Any]:
+        path, _, query = self._url.partition(b"?")
+        return {
+            "type": "http", "asgi": _ASGI, "http_version": "1.1", "method": method.decode("ascii"), "scheme": "http",
+            "path": unquote(path.decode("latin-1")), "raw_path": path, "query_string": query, "root_path": "",
+            "headers": self._headers, "client": None, "server": None,
+        }  # fmt: skip
+
+    def _refuse(self, status: int, message: str) -> None:
+        """The connection cannot be read any further."""
+        self._deaf = True
+        if self._current is not None:
+            return  # its answer comes first, and closes the connection
+        exchange = Exchange(self, Inbox(b"", whole=False), persistent=False)
+        answer(exchange, status, orjson.dumps(InvalidRequestError(message).to_object()))
