@@ -119,6 +119,7 @@ class ClientConnection(asyncio.Protocol):
         self._waiting: deque[tuple[ASGIApp, dict[str, Any], Exchange]] = deque()
         self._since = loop.time()  # of the last byte, or of the last answer's end
         self._paused = False
+        self._begun = False  # whether a request's first byte was in this read
         self._deaf = False  # nothing that still comes is looked at
         self._new_request()
         self.blocked = False
@@ -140,7 +141,7 @@ class ClientConnection(asyncio.Protocol):
         if self._deaf:
             return
         self._since = self._loop.time()
-        self._unread += len(data)
+        self._begun = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -148,7 +149,9 @@ class ClientConnection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._refuse(400, "The request is not valid HTTP/1.1.")
             return
-        if not self._has_head and self._unread > _MOST_HEAD:
+        if not self._begun and not self._has_head:
+            self._unread += len(data)
+        if self._unread > _MOST_HEAD:
             self._refuse(431, f"The request's head exceeds {_MOST_HEAD} bytes.")
 
     def pause_writing(self) -> None:
@@ -204,6 +207,7 @@ class ClientConnection(asyncio.Protocol):
     # httptools callbacks
 
     def on_message_begin(self) -> None:
+        self._begun = True
         self._new_request()
 
     def on_url(self, url: bytes) -> None:
@@ -232,7 +236,6 @@ class ClientConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._dispatch(whole=True)
-        self._unread = 0
 
     # internals
 
@@ -240,7 +243,7 @@ class ClientConnection(asyncio.Protocol):
         self._url = b""
         self._headers: list[Header] = []
         self._body: list[bytes] = []
-        self._size = self._unread = self._announced = 0
+        self._size = self._unread = self._announced = 0  # bytes: of the body so far, of a head, of the body as told
         self._has_head = self._expects = False
 
     def _dispatch(self, *, whole: bool) -> None:
