@@ -173,10 +173,10 @@ class ClientConnection(asyncio.Protocol):
         self._since = self._loop.time()
         if self._transport is None:
             return
-        if not exchange.inbox.whole:
+        if self._deaf:
             # Closed at once it would be reset, for there is more to read, and the client might never see its answer.
             self._loop.call_later(_LINGER, self.close_now)
-        elif not keep or self._deaf or self._front.closing:
+        elif not keep or self._front.closing:
             self._deaf = True
             self._transport.close()
         elif self._waiting:

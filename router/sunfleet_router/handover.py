@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sunfleet_router.clientbody import Ask
+from sunfleet_router.tokenids import TokenIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +15,7 @@ class PrefillReply:
     """What the prefill leg gave: the whole answer, and the parts of the hand-over."""
 
     answer: dict[str, Any]
-    prompt: list[int]
+    prompt: TokenIds
     output: list[int]  # the first token
     transfer: Mapping[str, Any]
     finish_reason: str | None

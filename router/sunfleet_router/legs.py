@@ -4,8 +4,7 @@ contract.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 
@@ -13,6 +12,7 @@ from sunfleet_api import wire
 from sunfleet_router.clientbody import Ask
 from sunfleet_router.errors import HandoverIncompleteError, LegFailedError
 from sunfleet_router.handover import PrefillReply
+from sunfleet_router.tokenids import TokenIds, take
 from sunfleet_router.told import Told
 
 PATHS: Final = {"chat": "/v1/chat/completions", "completion": "/v1/completions"}
@@ -27,20 +27,20 @@ def prefill_body(ask: Ask, salt: str) -> bytes:
     return orjson.dumps(_prefill(ask, salt, wire.prefill_params(ask.max_tokens)))
 
 
-def prefill_again_body(ask: Ask, salt: str, prompt: Sequence[int]) -> bytes:
+def prefill_again_body(ask: Ask, salt: str, prompt: TokenIds) -> bytes:
     """The prefill leg of a resume: the same request over exactly the same token ids; only its KV is wanted."""
     return _prefill_over(ask, salt, prompt, wire.prefill_params(ask.max_tokens, resumed=True))
 
 
-def prefill_over_body(ask: Ask, salt: str, prompt: Sequence[int]) -> bytes:
+def prefill_over_body(ask: Ask, salt: str, prompt: TokenIds) -> bytes:
     """The prefill leg of the same request over exactly these token ids, from the beginning."""
     return _prefill_over(ask, salt, prompt, wire.prefill_params(ask.max_tokens))
 
 
-def _prefill_over(ask: Ask, salt: str, prompt: Sequence[int], params: dict[str, Any]) -> bytes:
+def _prefill_over(ask: Ask, salt: str, prompt: TokenIds, params: dict[str, Any]) -> bytes:
     if ask.kind == "chat":  # its messages stay, but are not rendered
-        return orjson.dumps(_prefill(ask, salt, params | {wire.KEY_PROMPT_TOKEN_IDS: prompt}))
-    return orjson.dumps(_prefill(ask, salt, params) | {"prompt": prompt})
+        return orjson.dumps(_prefill(ask, salt, params | {wire.KEY_PROMPT_TOKEN_IDS: prompt.json}))
+    return orjson.dumps(_prefill(ask, salt, params) | {"prompt": prompt.json})
 
 
 def _prefill(ask: Ask, salt: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def decode_body(ask: Ask, salt: str, reply: PrefillReply, *, ids: bool = False) 
     tokens.
     """
     check_handover(reply)
-    params = wire.decode_params(reply.transfer, reply.prompt, reply.output, ask.model)
+    params = wire.decode_params(reply.transfer, (), reply.output, ask.model)
     if ask.stream:
         params[wire.KEY_PROGRESS] = True
     return _decode(ask, salt, reply, params, **({"return_token_ids": True} if ids else {}))
@@ -86,7 +86,7 @@ def resume_body(ask: Ask, salt: str, reply: PrefillReply, told: Told) -> bytes:
     # Rows that belong to this prefill's own token, which is dropped.
     transfer = {name: value for name, value in reply.transfer.items() if name != wire.KEY_OUTPUT_LOGPROBS}
     params = wire.resume_params(
-        transfer, reply.prompt, told.output, ask.model,
+        transfer, (), told.output, ask.model,
         told=len(told.tokens), logprobs=told.logprobs, created=told.created,
     )  # fmt: skip
     return _decode(ask, salt, reply, params)
@@ -94,19 +94,18 @@ def resume_body(ask: Ask, salt: str, reply: PrefillReply, told: Told) -> bytes:
 
 def _decode(ask: Ask, salt: str, reply: PrefillReply, params: dict[str, Any], **more: Any) -> bytes:
     body = {key: value for key, value in ask.body.items() if key not in _NOT_FOR_DECODE} | more
+    params[wire.KEY_PROMPT_TOKEN_IDS] = reply.prompt.json
     body |= {"model": wire.ENGINE_MODEL, "kv_transfer_params": params, "cache_salt": salt}
     if ask.kind == "completion":
-        body["prompt"] = reply.prompt
+        body["prompt"] = reply.prompt.json
     return orjson.dumps(body)
 
 
 def read_prefill(raw: bytes) -> PrefillReply:
     """Read a prefill's 200 answer; raises :class:`LegFailedError` when it is not an OpenAI answer with one choice."""
     try:
-        answer = orjson.loads(raw)
+        answer, prompt = cast("tuple[dict[str, Any], TokenIds]", take(raw))
         choice = answer["choices"][0]
-        # The chat API names the prompt's ids beside the choices, the completions API inside.
-        prompt = list[int](answer.get("prompt_token_ids") or choice.get("prompt_token_ids") or ())
         output = list[int](choice.get("token_ids") or ())
         transfer = dict[str, Any](answer.get("kv_transfer_params") or {})
         finish = choice.get("finish_reason")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sunfleet_router import clientbody, legs, selectors, sse, verdict
 from sunfleet_router.errors import EngineRefusedError, HandoverIncompleteError, LegFailedError, sanitise
 from sunfleet_router.handover import PrefillReply
+from sunfleet_router.tokenids import TokenIds
 
 LABELS = {"app": "x", "tier": "gold", "serving.sunfleet.dev/role": "prefill"}
 
@@ -117,13 +118,13 @@ def test_no_decode_body_can_be_made_of_an_incomplete_hand_over() -> None:
     ask = clientbody.parse("completion", b'{"model": "m", "prompt": "a"}')
     for size in range(len(FULL)):
         for some in itertools.combinations(FULL, size):
-            reply = PrefillReply({}, [1], [2], {name: FULL[name] for name in some}, "length")
+            reply = PrefillReply({}, TokenIds.of([1]), [2], {name: FULL[name] for name in some}, "length")
             with pytest.raises(HandoverIncompleteError):
                 legs.decode_body(ask, "s", reply)
     for prompt, output in (([], [2]), ([1], [])):
         with pytest.raises(HandoverIncompleteError):
-            legs.decode_body(ask, "s", PrefillReply({}, prompt, output, FULL, "length"))
-    assert legs.decode_body(ask, "s", PrefillReply({}, [1], [2], FULL, "length"))
+            legs.decode_body(ask, "s", PrefillReply({}, TokenIds.of(prompt), output, FULL, "length"))
+    assert legs.decode_body(ask, "s", PrefillReply({}, TokenIds.of([1]), [2], FULL, "length"))
 
 
 @pytest.mark.parametrize(

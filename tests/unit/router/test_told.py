@@ -11,6 +11,7 @@ from sunfleet_api import wire
 from sunfleet_router import answers, sse
 from sunfleet_router.clientbody import parse
 from sunfleet_router.handover import PrefillReply
+from sunfleet_router.tokenids import TokenIds
 from sunfleet_router.told import Told
 
 ROWS = {"token_ids": [[7, 8]], "logprobs": [[-0.5, -1.0]], "ranks": [1]}
@@ -29,7 +30,7 @@ ROLE = event(choices=[{"index": 0, "delta": {"role": "assistant", "content": ""}
 
 def fresh(**transfer: Any) -> Told:
     usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4, "prompt_tokens_details": None}
-    return Told(PrefillReply({"usage": usage}, [1, 2, 3], [7], transfer, "length"))
+    return Told(PrefillReply({"usage": usage}, TokenIds.of([1, 2, 3]), [7], transfer, "length"))
 
 
 @pytest.mark.parametrize(
