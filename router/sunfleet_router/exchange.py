@@ -27,7 +27,7 @@ class Wire(Protocol):
     def put(self, data: bytes) -> None:
         """Write bytes; none are lost before the connection is."""
 
-    def finished(self, exchange: Exchange, *, keep: bool) -> None:
+    def finished(self, *, keep: bool) -> None:
         """The answer is written; ``keep``: another may follow on this connection."""
 
     def abort(self) -> None:
@@ -35,21 +35,23 @@ class Wire(Protocol):
 
 
 class Inbox:
-    """ASGI's ``receive``: the request's body as one message, then nothing until the client leaves.
+    """ASGI's ``receive``: the request's body, as much as there is each time, then nothing until the client leaves.
 
-    ``whole``: False when the server read no further than this. ``on_leave`` is called once, if the client leaves before
-    its answer is complete.
+    ``whole``: whether all of the body has come. ``on_leave`` is called once, if the client leaves before its answer is
+    complete; ``on_taken`` when the application has taken what had come.
     """
 
-    __slots__ = ("_closed", "_given", "_waits", "body", "on_leave", "whole")
+    __slots__ = ("_closed", "_given", "_parts", "_waits", "on_leave", "on_taken", "size", "whole")
 
-    def __init__(self, body: bytes, *, whole: bool) -> None:
-        self.body = body
-        self.whole = whole
-        self.on_leave: Callable[[], None] | None = None
-        self._given = False
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._given = False  # all of it
         self._closed = False
         self._waits: asyncio.Future[None] | None = None
+        self.size = 0  # bytes that wait for the application
+        self.whole = False
+        self.on_leave: Callable[[], None] | None = None
+        self.on_taken: Callable[[], None] | None = None
 
     @property
     def closed(self) -> bool:
@@ -57,21 +59,42 @@ class Inbox:
         return self._closed
 
     async def __call__(self) -> dict[str, Any]:
-        if not self._given:
-            self._given = True
-            return {"type": "http.request", "body": self.body, "more_body": not self.whole}
-        if not self._closed:
+        while not (self._closed or self._parts or (self.whole and not self._given)):
             self._waits = self._waits or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._waits)
-        return {"type": "http.disconnect"}
+        if self._closed:
+            return {"type": "http.disconnect"}
+        self._given = self.whole
+        body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts, self.size = [], 0
+        if not self.whole and self.on_taken is not None:
+            self.on_taken()
+        return {"type": "http.request", "body": body, "more_body": not self.whole}
+
+    # told by the connection
+
+    def feed(self, part: bytes) -> None:
+        """A part of the body has come."""
+        self._parts.append(part)
+        self.size += len(part)
+        self._wake()
+
+    def finish(self) -> None:
+        """The body is whole."""
+        self.whole = True
+        self._wake()
 
     def close(self) -> None:
         """The client has left."""
         self._closed = True
-        if self._waits is not None and not self._waits.done():
-            self._waits.set_result(None)
+        self._wake()
         if self.on_leave is not None:
             self.on_leave()
+
+    def _wake(self) -> None:
+        waits, self._waits = self._waits, None
+        if waits is not None and not waits.done():
+            waits.set_result(None)
 
 
 class Exchange:
@@ -104,6 +127,7 @@ class Exchange:
     def begin(self, status: int, headers: Iterable[Header]) -> None:
         """The answer's head, which goes out with the first bytes of its body."""
         self.started = True
+        self._keep = self._keep and self.inbox.whole  # what is left of a request would be taken for the next one
         lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
         self._no_body = self._no_body or status in _NO_BODY
         sized = self._no_body
@@ -144,7 +168,7 @@ class Exchange:
         if data := self._head + last:
             self._wire.put(data)
         self._head = b""
-        self._wire.finished(self, keep=self._keep)
+        self._wire.finished(keep=self._keep)
 
     def abandon(self) -> None:
         """The answer will not be completed: the client sees a connection that breaks off."""

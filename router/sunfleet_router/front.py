@@ -1,8 +1,8 @@
 """The server: HTTP/1.1 over asyncio, for one process's worth of clients.
 
-A request reaches the application once its body is whole or too large, so that it costs one task and no waiting. Paths
-in ``direct`` go to their raw ASGI endpoint at once; all others through the application's own layers. Parsing is
-httptools' (llhttp). Why not uvicorn: ``docs/router.md`` has the figures.
+A request that comes in one piece, as most do, costs one task and no waiting. Paths in ``direct`` go to their raw ASGI
+endpoint at once; all others through the application's own layers. Parsing is httptools' (llhttp). Why not uvicorn:
+``docs/router.md``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from sunfleet_router.exchange import Exchange, Header, Inbox
 
 logger = logging.getLogger(__name__)
 
+Request = tuple[ASGIApp, dict[str, Any], Exchange]
+
 _MOST_HEAD: Final = 64 << 10  # bytes of a request line and its headers
+_MOST_UNREAD: Final = 64 << 10  # bytes of a body that the application has not asked for
 _SWEEP: Final = 5.0  # seconds between looks for connections that idle
 _LINGER: Final = 1.0  # seconds that a client gets to read why its request was not read to the end
 _BACKLOG: Final = 4096
@@ -34,12 +37,11 @@ _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 
 
 class Front:
-    """One per process. ``most_body`` in bytes; ``keep_alive``: seconds after which an idle connection is closed."""
+    """One per process. ``keep_alive``: seconds after which an idle connection is closed."""
 
-    def __init__(self, app: ASGIApp, direct: Mapping[bytes, ASGIApp], *, most_body: int, keep_alive: float) -> None:
+    def __init__(self, app: ASGIApp, direct: Mapping[bytes, ASGIApp], *, keep_alive: float) -> None:
         self.app = app
         self.direct = direct
-        self.most_body = most_body
         self._keep_alive = keep_alive
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -116,10 +118,13 @@ class ClientConnection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
         self._current: Exchange | None = None
-        self._waiting: deque[tuple[ASGIApp, dict[str, Any], Exchange]] = deque()
+        self._waiting: deque[Request] = deque()
+        self._arriving: Request | None = None  # its head is there
+        self._reading: Inbox | None = None  # of the request whose body is not whole
         self._since = loop.time()  # of the last byte, or of the last answer's end
         self._paused = False
         self._begun = False  # whether a request's first byte was in this read
+        self._in_head = False
         self._deaf = False  # nothing that still comes is looked at
         self._new_request()
         self.blocked = False
@@ -149,10 +154,15 @@ class ClientConnection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._refuse(400, "The request is not valid HTTP/1.1.")
             return
-        if not self._begun and not self._has_head:
+        if self._arriving is not None:
+            self._serve_early()
+        if self._reading is not None:
+            if self._reading.size > _MOST_UNREAD:
+                self._pause()
+        elif self._in_head and not self._begun:
             self._unread += len(data)
-        if self._unread > _MOST_HEAD:
-            self._refuse(431, f"The request's head exceeds {_MOST_HEAD} bytes.")
+            if self._unread > _MOST_HEAD:
+                self._refuse(431, f"The request's head exceeds {_MOST_HEAD} bytes.")
 
     def pause_writing(self) -> None:
         self.blocked = True
@@ -168,22 +178,23 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(data)
 
-    def finished(self, exchange: Exchange, *, keep: bool) -> None:
-        self._current = None
+    def finished(self, *, keep: bool) -> None:
+        ended, self._current = self._current, None
         self._since = self._loop.time()
         if self._transport is None:
             return
-        if self._deaf:
+        if self._deaf or (ended is not None and not ended.inbox.whole):
             # Closed at once it would be reset, for there is more to read, and the client might never see its answer.
+            self._deaf = True
+            self._resume()
             self._loop.call_later(_LINGER, self.close_now)
         elif not keep or self._front.closing:
             self._deaf = True
             self._transport.close()
         elif self._waiting:
             self._start(*self._waiting.popleft())
-        elif self._paused:
-            self._paused = False
-            self._transport.resume_reading()
+        if not self._waiting:
+            self._resume()
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -201,13 +212,14 @@ class ClientConnection(asyncio.Protocol):
 
     def close_if_idle_since(self, oldest: float) -> None:
         """Nothing under way, or a request that does not come to its end, or an answer that nobody fetches."""
-        if self._current is None and self._since < oldest:
+        served = self._current is not None and self._reading is None
+        if not served and self._since < oldest:
             self.abort()
 
     # httptools callbacks
 
     def on_message_begin(self) -> None:
-        self._begun = True
+        self._begun = self._in_head = True
         self._new_request()
 
     def on_url(self, url: bytes) -> None:
@@ -216,60 +228,71 @@ class ClientConnection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
         self._headers.append((name, value))
-        if name == b"content-length" and value.isdigit():
-            self._announced = int(value)
-        elif name == b"expect" and value.lower() == b"100-continue":
+        if name == b"expect" and value.lower() == b"100-continue":
             self._expects = True
 
     def on_headers_complete(self) -> None:
-        self._has_head = True
-        if self._announced > self._front.most_body:
-            self._dispatch(whole=False)
-        elif self._expects and self._current is None:
+        self._in_head = False
+        parser = self._parser
+        method, old = parser.get_method(), parser.get_http_version() == "1.0"
+        keep = not old and parser.should_keep_alive()
+        self._reading = Inbox()
+        exchange = Exchange(self, self._reading, persistent=keep, old=old, head=method == b"HEAD")
+        direct = self._front.direct.get(self._url) if method == b"POST" else None
+        self._arriving = (direct or self._front.app, self._scope(method), exchange)
+        if self._expects and self._current is None:
             self.put(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
-        self._body.append(body)
-        self._size += len(body)
-        if self._size > self._front.most_body:
-            self._dispatch(whole=False)
+        if self._reading is not None:
+            self._reading.feed(body)
 
     def on_message_complete(self) -> None:
-        self._dispatch(whole=True)
+        if self._reading is not None:
+            self._reading.finish()
+            self._reading = None
+        if self._arriving is not None:
+            request, self._arriving = self._arriving, None
+            self._serve(request)
 
     # internals
 
     def _new_request(self) -> None:
         self._url = b""
         self._headers: list[Header] = []
-        self._body: list[bytes] = []
-        self._size = self._unread = self._announced = 0  # bytes: of the body so far, of a head, of the body as told
-        self._has_head = self._expects = False
+        self._unread = 0  # bytes of a head that is not complete
+        self._expects = False
 
-    def _dispatch(self, *, whole: bool) -> None:
-        """The request is there, as far as it will be read."""
+    def _serve_early(self) -> None:
+        """The rest of the body comes later: the application decides whether it wants it."""
+        request, self._arriving = self._arriving, None
+        if request is None or self._reading is None:
+            return
+        self._reading.on_taken = self._resume
+        self._serve(request)
+
+    def _serve(self, request: Request) -> None:
         if self._deaf:
             return
-        self._deaf = not whole
-        parser, parts = self._parser, self._body
-        method = parser.get_method()
-        old = parser.get_http_version() == "1.0"
-        inbox = Inbox(parts[0] if len(parts) == 1 else b"".join(parts), whole=whole)
-        keep = whole and not old and parser.should_keep_alive()
-        exchange = Exchange(self, inbox, persistent=keep, old=old, head=method == b"HEAD")
-        direct = self._front.direct.get(self._url) if method == b"POST" else None
-        request = (direct or self._front.app, self._scope(method), exchange)
         if self._current is None:
             self._start(*request)
-            return
-        self._waiting.append(request)
-        if self._transport is not None and not self._paused:
-            self._paused = True
-            self._transport.pause_reading()
+        else:
+            self._waiting.append(request)
+            self._pause()
 
     def _start(self, app: ASGIApp, scope: dict[str, Any], exchange: Exchange) -> None:
         self._current = exchange
         self._front.run(app, scope, exchange)
+
+    def _pause(self) -> None:
+        if self._transport is not None and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._transport is not None and self._paused:
+            self._paused = False
+            self._transport.resume_reading()
 
     def _scope(self, method: bytes) -> dict[str, Any]:
         path, _, query = self._url.partition(b"?")
@@ -283,6 +306,8 @@ class ClientConnection(asyncio.Protocol):
         """The connection cannot be read any further."""
         self._deaf = True
         if self._current is not None:
+            if self._reading is not None:
+                self.abort()  # its body will not come to an end
             return  # its answer comes first, and closes the connection
-        exchange = Exchange(self, Inbox(b"", whole=False), persistent=False)
+        exchange = Exchange(self, Inbox(), persistent=False)
         answer(exchange, status, orjson.dumps(InvalidRequestError(message).to_object()))

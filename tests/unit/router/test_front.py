@@ -15,13 +15,22 @@ from sunfleet_router.exchange import Exchange, Inbox
 from sunfleet_router.front import Front
 from sunfleet_router.presence import Presence
 
-MOST_BODY = 1000
 ASK = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nhi"
+
+
+async def body_of(receive: Any) -> bytes:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionError
+        body, more = body + message["body"], message["more_body"]
+    return body
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
     """Any path that is not direct: tells what it was asked, in two parts."""
-    body = (await receive())["body"]
+    body = await body_of(receive)
     told = f"{scope['method']} {scope['path']} {scope['query_string'].decode()} {body.decode()}".encode()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"a", b"b")]})
     await send({"type": "http.response.body", "body": told[:5], "more_body": True})
@@ -29,7 +38,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def echo(_: Any, receive: Any, send: Any) -> None:
-    body = (await receive())["body"]
+    body = await body_of(receive)
     send.begin(200, [(b"content-length", b"%d" % len(body))])
     send.end(body)
 
@@ -73,7 +82,7 @@ async def connected(front: Front) -> AsyncIterator[Peer]:
 @pytest.fixture
 async def front() -> AsyncIterator[Front]:
     direct: dict[bytes, Any] = {b"/echo": echo, b"/broken": broken, b"/half": half}
-    front = Front(app, direct, most_body=MOST_BODY, keep_alive=60)
+    front = Front(app, direct, keep_alive=60)
     await front.start("127.0.0.1", 0)
     yield front
     await front.stop(1)
@@ -153,27 +162,70 @@ async def test_what_cannot_be_read_is_refused_and_the_connection_closed(peer: Pe
     assert b'"error":{' in answer
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"POST /x HTTP/1.1\r\ncontent-length: 2000\r\n\r\n",
-        b"POST /x HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n7d0\r\n" + b"x" * 2000 + b"\r\n",
-    ],
-)
-async def test_a_body_above_the_limit_reaches_the_application_as_one_that_goes_on(front: Front, sent: bytes) -> None:
-    seen = []
+async def test_a_body_that_takes_its_time_is_read_as_it_comes(peer: Peer) -> None:
+    peer.writer.write(b"POST /echo HTTP/1.1\r\ncontent-length: 9\r\n\r\nfir")
+    for part in (b"st ", b"bit"):
+        await asyncio.sleep(0.01)
+        peer.writer.write(part)
+    await peer.exactly(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nfirst bit")
+    peer.writer.write(ASK)
+    await peer.exactly(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")
 
-    async def look(_: Any, receive: Any, send: Any) -> None:
-        seen.append(await receive())
-        send.begin(413, [(b"content-length", b"0")])
+
+async def test_a_large_body_and_the_request_behind_it_are_both_whole(peer: Peer) -> None:
+    large = b"x" * 3_000_000
+    peer.writer.write(b"POST /echo HTTP/1.1\r\ncontent-length: 3000000\r\n\r\n" + large + ASK)
+    await peer.exactly(b"HTTP/1.1 200 OK\r\ncontent-length: 3000000\r\n\r\n" + large)
+    await peer.exactly(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")
+
+
+async def test_an_application_may_answer_before_the_body_is_whole_and_the_rest_is_never_a_request(front: Front) -> None:
+    async def refuse(_: Any, __: Any, send: Any) -> None:
+        send.begin(401, [(b"content-length", b"0")])
         send.end()
 
-    front.app = look
+    front.app = refuse
     async with connected(front) as peer:
-        peer.writer.write(sent)
-        await peer.exactly(b"HTTP/1.1 413 ")
-    assert seen[0]["more_body"]
-    assert len(seen[0]["body"]) in (0, 2000)
+        answer = await peer.until_closed(b"POST /x HTTP/1.1\r\ncontent-length: 100\r\n\r\n", ASK + ASK)
+    assert answer == b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+async def test_a_body_that_nobody_asks_for_is_not_read_into_memory(front: Front) -> None:
+    go_on = asyncio.Event()
+
+    async def slow(_: Any, receive: Any, send: Any) -> None:
+        await go_on.wait()
+        body = await body_of(receive)
+        send.begin(200, [(b"size", b"%d" % len(body)), (b"content-length", b"0")])
+        send.end()
+
+    front.app = slow
+    async with connected(front) as peer:
+        peer.writer.write(b"POST /x HTTP/1.1\r\ncontent-length: 5000000\r\n\r\n" + b"x" * 5_000_000)
+        await asyncio.sleep(0.05)
+        (connection,) = front.connections
+        assert connection._reading is not None
+        assert connection._reading.size < 1_000_000
+        go_on.set()
+        await peer.exactly(b"HTTP/1.1 200 OK\r\nsize: 5000000\r\n")
+
+
+async def test_a_body_in_broken_chunks_ends_the_request(front: Front) -> None:
+    ended = asyncio.Event()
+
+    async def read(_: Any, receive: Any, __: Any) -> None:
+        try:
+            await body_of(receive)
+        except ConnectionError:
+            ended.set()
+
+    front.app = read
+    async with connected(front) as peer:
+        peer.writer.write(b"POST /x HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n")
+        await asyncio.sleep(0.01)
+        peer.writer.write(b"zz\r\n")
+        async with asyncio.timeout(5):
+            await ended.wait()
 
 
 async def test_a_bug_is_a_500_and_half_an_answer_a_broken_connection(peer: Peer) -> None:
@@ -223,6 +275,12 @@ async def test_a_stop_waits_for_answers_and_closes_idle_connections(front: Front
         await stopping
 
 
+def whole() -> Inbox:
+    inbox = Inbox()
+    inbox.finish()
+    return inbox
+
+
 class Socket:
     """A connection whose client reads nothing."""
 
@@ -234,7 +292,7 @@ class Socket:
     def put(self, data: bytes) -> None:
         self.put_there.append(data)
 
-    def finished(self, exchange: Exchange, *, keep: bool) -> None: ...
+    def finished(self, *, keep: bool) -> None: ...
 
     def abort(self) -> None:
         self.aborted = True
@@ -243,7 +301,7 @@ class Socket:
 async def test_asgis_send_waits_for_room_and_for_no_client_that_has_left() -> None:
     for leaves in (False, True):
         socket = Socket()
-        exchange = Exchange(socket, Inbox(b"", whole=True))
+        exchange = Exchange(socket, whole())
         await exchange({"type": "http.response.start", "status": 200})
         sending = asyncio.ensure_future(exchange({"type": "http.response.body", "body": b"x", "more_body": True}))
         await asyncio.sleep(0)
@@ -259,7 +317,7 @@ async def test_asgis_send_waits_for_room_and_for_no_client_that_has_left() -> No
 
 async def test_a_presence_hears_of_a_client_that_left_before_or_meanwhile() -> None:
     for before in (True, False):
-        inbox = Inbox(b"", whole=True)
+        inbox = whole()
         if before:
             inbox.close()
         asyncio.get_running_loop().call_soon(inbox.close)
