@@ -41,8 +41,8 @@ class BadFramingError(UpstreamError):
 class Sink(Protocol):
     """Takes one answer: a head, any number of data, then exactly one of end and lost."""
 
-    def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
-        """Status and headers, names in lower case."""
+    def on_head(self, status: int) -> None:
+        """The answer has begun."""
 
     def on_data(self, data: bytes) -> None:
         """Body bytes, without framing."""
@@ -62,7 +62,6 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._sink: Sink | None = None
-        self._headers: dict[bytes, bytes] = {}
         self._parts: list[bytes] = []
         self._head_ready = False
         self._complete = False
@@ -133,9 +132,6 @@ class Connection(asyncio.Protocol):
 
     # httptools callbacks: only note what happened, so that a sink's error is never taken for a parser's
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.lower()] = value
-
     def on_headers_complete(self) -> None:
         if self._parser.get_status_code() >= 200:  # 1xx answers are preliminary
             self._head_ready = True
@@ -147,22 +143,19 @@ class Connection(asyncio.Protocol):
         if self._parser.get_status_code() >= 200:
             self._complete = True
             self._keep_alive = self._parser.should_keep_alive()
-        else:
-            self._headers = {}
 
     # internals
 
     def _deliver(self, sink: Sink) -> None:
         if self._head_ready:
             self._head_ready = False
-            headers, self._headers = self._headers, {}
-            sink.on_head(self._parser.get_status_code(), headers)
+            sink.on_head(self._parser.get_status_code())
         if self._parts:
             parts, self._parts = self._parts, []
             sink.on_data(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def _finish(self, sink: Sink) -> None:
-        self._sink, self._complete, self._headers = None, False, {}
+        self._sink, self._complete = None, False
         self._reused, self._answering = True, False
         self.resume()  # a slow client of this answer must not hold back the next one
         if self._keep_alive and self.pool is not None:

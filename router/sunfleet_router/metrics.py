@@ -8,7 +8,7 @@ from "no data".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import get_args
+from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -23,6 +23,33 @@ from sunfleet_router.snapshot import Snapshot
 
 PREFIX = "sunfleet_router_"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+class _Remembering:
+    """Finds a child that was asked for before by its labels alone; the library formats and locks for each look-up.
+
+    Mixed into a metric's class.
+    """
+
+    _children: dict[tuple[object, ...], Any] | None = None
+
+    def labels(self, *values: object, **named: object) -> Any:
+        found = self._children.get(values) if self._children is not None and not named else None
+        if found is None:
+            found = super().labels(*values, **named)  # type: ignore[misc]
+            if not named:
+                self._children = {**(self._children or {}), values: found}
+        return found
+
+    def remove_by_labels(self, labels: dict[str, str]) -> None:
+        super().remove_by_labels(labels)  # type: ignore[misc]
+        self._children = None
+
+
+class _Counter(_Remembering, Counter): ...
+
+
+class _Histogram(_Remembering, Histogram): ...
 
 
 class Metrics:
@@ -66,10 +93,10 @@ class Metrics:
         fleet.on_change(self._tasks_changed)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(PREFIX + name, text, labels, registry=self.registry)
+        return _Counter(PREFIX + name, text, labels, registry=self.registry)
 
     def _histogram(self, name: str, text: str) -> Histogram:
-        return Histogram(PREFIX + name, text, ("task",), buckets=_SECONDS, registry=self.registry)
+        return _Histogram(PREFIX + name, text, ("task",), buckets=_SECONDS, registry=self.registry)
 
     def _tasks_changed(self, snapshot: Snapshot) -> None:
         names = frozenset(snapshot.tasks)

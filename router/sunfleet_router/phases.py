@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from types import TracebackType
+from typing import NoReturn
 
 from sunfleet_router import verdict
 from sunfleet_router.connection import UpstreamError
@@ -13,30 +13,54 @@ from sunfleet_router.relay import ClientStream, Relay
 from sunfleet_router.snapshot import Endpoint
 
 
-@contextmanager
-def blame(pod: Endpoint) -> Iterator[None]:
-    """Note on a failure of a leg whose it was."""
-    try:
-        yield
-    except (LegFailedError, PhaseTimeoutError) as failure:
-        failure.pod = pod.uid
-        raise
+class blame:  # noqa: N801 reads as the statement that it is
+    """Note on a failure of a leg whose it was. A class, as :class:`phase`: every request enters several of them."""
+
+    __slots__ = ("_pod",)
+
+    def __init__(self, pod: Endpoint) -> None:
+        self._pod = pod
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(failure, LegFailedError | PhaseTimeoutError):
+            failure.pod = self._pod.uid
 
 
-@asynccontextmanager
-async def phase(name: str, seconds: float, deadline: float) -> AsyncIterator[None]:
+class phase:  # noqa: N801 as above
     """At most ``seconds``, and not beyond ``deadline`` (the loop's time); raises :class:`PhaseTimeoutError` with the
     phase.
     """
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    try:
-        async with asyncio.timeout_at(min(began + seconds, deadline)):
-            yield
-    except TimeoutError:
-        if began + seconds > deadline:
-            raise PhaseTimeoutError("request", deadline - began) from None
-        raise PhaseTimeoutError(name, seconds) from None
+
+    __slots__ = ("_began", "_deadline", "_limit", "_name", "_seconds")
+
+    def __init__(self, name: str, seconds: float, deadline: float) -> None:
+        self._name = name
+        self._seconds = seconds
+        self._deadline = deadline
+
+    async def __aenter__(self) -> None:
+        self._began = asyncio.get_running_loop().time()
+        self._limit = asyncio.timeout_at(min(self._began + self._seconds, self._deadline))
+        await self._limit.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self._limit.__aexit__(kind, failure, traceback)
+        except TimeoutError:
+            self._raise()
+        if isinstance(failure, TimeoutError):
+            self._raise()
+
+    def _raise(self) -> NoReturn:
+        if self._began + self._seconds > self._deadline:
+            raise PhaseTimeoutError("request", self._deadline - self._began) from None
+        raise PhaseTimeoutError(self._name, self._seconds) from None
 
 
 def check_opening(relay: Relay) -> None:

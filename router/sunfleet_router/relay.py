@@ -8,7 +8,7 @@ here; the client gets whole events only, so that at any break another leg can go
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Generator, MutableMapping
 from typing import Any, Final, Protocol
 
 from sunfleet_router import sse
@@ -158,7 +158,6 @@ class Relay:
         self.opening = b""
         self.over = False
         self.status = 0
-        self.headers: Mapping[bytes, bytes] = {}
         self.opened: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
         self.last_activity = loop.time()
@@ -181,8 +180,8 @@ class Relay:
 
     # connection.Sink
 
-    def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
-        self.status, self.headers = status, headers
+    def on_head(self, status: int) -> None:
+        self.status = status
 
     def on_data(self, data: bytes) -> None:
         self.last_activity = self._loop.time()

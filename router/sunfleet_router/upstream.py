@@ -25,10 +25,9 @@ class AnswerTooLargeError(UpstreamError):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole answer; header names are in lower case."""
+    """A whole answer."""
 
     status: int
-    headers: Mapping[bytes, bytes]
     body: bytes
 
 
@@ -148,12 +147,18 @@ class Upstream:
 
 
 def _head(endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    lines = [f"{'GET' if body is None else 'POST'} {path} HTTP/1.1", f"host: {host}:{endpoint.port}"]
-    if body is not None:
-        lines += ["content-type: application/json", f"content-length: {len(body)}"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+    size = "" if body is None else f"content-length: {len(body)}\r\n"
+    more = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    begin = _beginning(endpoint.host, endpoint.port, path, posts=body is not None)
+    return f"{begin}{size}{more}\r\n".encode("latin-1")
+
+
+@functools.lru_cache(maxsize=4096)
+def _beginning(host: str, port: int, path: str, *, posts: bool) -> str:
+    """What every request to one path of one pod begins with."""
+    name = f"[{host}]" if ":" in host else host
+    kind = "content-type: application/json\r\n" if posts else ""
+    return f"{'POST' if posts else 'GET'} {path} HTTP/1.1\r\nhost: {name}:{port}\r\n{kind}"
 
 
 class _WholeAnswer:
@@ -164,12 +169,11 @@ class _WholeAnswer:
         self.over = False  # the exchange has ended by itself: nothing to abort
         self._limit = limit
         self._status = 0
-        self._headers: dict[bytes, bytes] = {}
         self._parts: list[bytes] = []
         self._size = 0
 
-    def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
-        self._status, self._headers = status, headers
+    def on_head(self, status: int) -> None:
+        self._status = status
 
     def on_data(self, data: bytes) -> None:
         self._size += len(data)
@@ -181,7 +185,7 @@ class _WholeAnswer:
     def on_end(self) -> None:
         self.over = True
         if not self.reply.done():
-            self.reply.set_result(Reply(self._status, self._headers, b"".join(self._parts)))
+            self.reply.set_result(Reply(self._status, b"".join(self._parts)))
 
     def on_lost(self, error: UpstreamError) -> None:
         self.over = True

@@ -79,7 +79,7 @@ async def test_a_client_that_leaves_while_its_socket_is_full_takes_the_rest_with
 
 def opened_relay() -> Relay:
     relay = Relay(asyncio.get_running_loop())
-    relay.on_head(200, {})
+    relay.on_head(200)
     return relay
 
 
@@ -109,7 +109,7 @@ async def test_an_end_counts_only_after_a_last_event(client: Client, last: bytes
 
 async def test_an_answer_that_is_no_stream_is_kept_whole() -> None:
     relay = Relay(asyncio.get_running_loop())
-    relay.on_head(503, {})
+    relay.on_head(503)
     relay.on_data(b'{"error":')
     assert not relay.opened.done()
     relay.on_data(b" {}}")

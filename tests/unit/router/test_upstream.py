@@ -134,7 +134,7 @@ async def test_an_answer_that_is_not_whole_is_an_error(
 async def test_preliminary_answers_are_skipped(upstream: Upstream) -> None:
     async with serving(answering(b"HTTP/1.1 100 Continue\r\nx: y\r\n\r\n" + OK)) as endpoint:
         reply = await fetch(upstream, endpoint)
-        assert (reply.status, reply.body, b"x" in reply.headers) == (200, b"ok", False)
+        assert (reply.status, reply.body) == (200, b"ok")
 
 
 async def test_a_connection_that_the_engine_wants_closed_is_not_kept(upstream: Upstream) -> None:
@@ -175,7 +175,7 @@ class Pausing:
         self.ended = asyncio.get_running_loop().create_future()
         self.feed: Connection | None = None
 
-    def on_head(self, status: int, headers: dict[bytes, bytes]) -> None: ...
+    def on_head(self, status: int) -> None: ...
 
     def on_data(self, data: bytes) -> None:
         assert self.feed is not None
