@@ -57,6 +57,11 @@ class Sink(Protocol):
 class Connection(asyncio.Protocol):
     """Reusable for one exchange after the other; ``on_idle`` is told when it is free again."""
 
+    __slots__ = (
+        "_answering", "_complete", "_head_ready", "_keep_alive", "_loop", "_parser", "_parts", "_reused", "_sink",
+        "_transport", "idle_since", "pool",
+    )  # fmt: skip
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._transport: asyncio.Transport | None = None

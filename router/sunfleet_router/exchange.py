@@ -16,6 +16,7 @@ Header = tuple[bytes, bytes]
 _STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }  # fmt: skip
+_CHUNKS: Final = tuple(b"%x\r\n" % size for size in range(1024))  # an event's usual sizes: formatting costs more
 _NO_BODY: Final = frozenset({204, 304})
 
 
@@ -151,7 +152,9 @@ class Exchange:
         if self.inbox.closed or self._no_body or not data:
             return
         if self._chunked:
-            data = b"%x\r\n%b\r\n" % (len(data), data)
+            size = len(data)
+            begin = _CHUNKS[size] if size < len(_CHUNKS) else b"%x\r\n" % size
+            data = b"".join((begin, data, b"\r\n"))
         if self._head:
             data, self._head = self._head + data, b""
         self._wire.put(data)

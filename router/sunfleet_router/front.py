@@ -112,6 +112,11 @@ def answer(exchange: Exchange, status: int, body: bytes, *more: Header) -> None:
 class ClientConnection(asyncio.Protocol):
     """One client's connection: requests one after the other; those that come too early wait."""
 
+    __slots__ = (
+        "_arriving", "_begun", "_current", "_deaf", "_expects", "_front", "_headers", "_in_head", "_loop", "_parser",
+        "_paused", "_reading", "_since", "_transport", "_unread", "_url", "_waiting", "blocked",
+    )  # fmt: skip
+
     def __init__(self, front: Front, loop: asyncio.AbstractEventLoop) -> None:
         self._front = front
         self._loop = loop

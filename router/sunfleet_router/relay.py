@@ -44,6 +44,8 @@ class ClientStream:
     Either way the engine's side is told to pause meanwhile: memory holds one read, not the backlog.
     """
 
+    __slots__ = ("_drain", "_exchange", "_feed", "_send", "_waiting")
+
     def __init__(self, send: Send) -> None:
         self._send = send
         self._exchange = send if isinstance(send, Exchange) else None
@@ -147,6 +149,11 @@ class Relay:
     say. ``lines`` are the progress lines of every event so far, ``opening`` the events that went to the client first,
     ``last_activity`` is the loop's time of the last read.
     """
+
+    __slots__ = (
+        "_begun", "_client", "_early", "_last", "_loop", "closed", "last_activity", "lines", "opened", "opening",
+        "over", "status",
+    )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
