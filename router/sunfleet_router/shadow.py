@@ -25,6 +25,7 @@ from sunfleet_router.pairing import Pairing
 from sunfleet_router.phases import blame, phase
 from sunfleet_router.settings import RouterSettings
 from sunfleet_router.snapshot import Task
+from sunfleet_router.tokenids import TokenIds
 from sunfleet_router.told import Told
 from sunfleet_router.waiting import Waiting
 
@@ -38,7 +39,7 @@ _LOOK_SECONDS: Final = 0.05  # how soon a shadow notices that somebody waits
 class Given:
     """An answer as its client got it."""
 
-    prompt: list[int]
+    prompt: TokenIds
     tokens: Sequence[int]
 
 

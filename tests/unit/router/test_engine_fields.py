@@ -18,6 +18,7 @@ from sunfleet_router.dialects.messages.request import to_chat as from_message
 from sunfleet_router.dialects.responses import request as responses
 from sunfleet_router.errors import InvalidRequestError
 from sunfleet_router.handover import PrefillReply
+from sunfleet_router.tokenids import TokenIds
 
 DOCUMENT = (Path(__file__).parents[3] / "docs/openai-api.md").read_text(encoding="utf-8")
 ENGINE: dict[str, list[str]] = recorded()["requests"]
@@ -90,7 +91,7 @@ def test_every_field_of_the_engine_is_decided_on_once(kind: Kind) -> None:
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in PASSES for name in sorted(PASSES[kind])])
 def test_a_field_that_passes_reaches_the_decoder_as_it_is(kind: Kind, name: str) -> None:
     ask = parse(kind, **{name: [1, "x"]})
-    reply = PrefillReply({}, [1], [2], TRANSFER, "length")
+    reply = PrefillReply({}, TokenIds.of([1]), [2], TRANSFER, "length")
     assert json.loads(legs.decode_body(ask, "s", reply))[name] == [1, "x"]
     if name != "stream_interval":
         assert json.loads(legs.prefill_body(ask, "s"))[name] == [1, "x"]
@@ -108,7 +109,7 @@ def test_a_field_that_is_refused_is_named_and_null_asks_for_nothing(kind: Kind, 
 @pytest.mark.parametrize("kind", ["chat", "completion"])
 def test_the_prompt_is_cut_once_by_the_prefill(kind: Kind) -> None:
     ask = parse(kind, truncate_prompt_tokens=-1, truncation_side="left")
-    reply = PrefillReply({}, [1], [2], TRANSFER, "length")
+    reply = PrefillReply({}, TokenIds.of([1]), [2], TRANSFER, "length")
     assert {"truncate_prompt_tokens", "truncation_side"} <= json.loads(legs.prefill_body(ask, "s")).keys()
     assert not {"truncate_prompt_tokens", "truncation_side"} & json.loads(legs.decode_body(ask, "s", reply)).keys()
 
