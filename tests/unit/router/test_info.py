@@ -28,8 +28,8 @@ class Engines:
         if not self._answers:
             self.spent.set()
         if isinstance(answer, int):
-            return Reply(answer, {}, b"{}")
-        return Reply(200, {}, answer.model_dump_json().encode())
+            return Reply(answer, b"{}")
+        return Reply(200, answer.model_dump_json().encode())
 
 
 def endpoint(label: str = LABEL) -> Endpoint:
