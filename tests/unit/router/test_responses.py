@@ -122,7 +122,7 @@ async def test_a_custom_tool_is_called_with_plain_text_and_a_namespaces_by_its_o
     assert json.loads(custom["input"]) == {"said": right_text()}  # not what was asked for, so as it came
     assert (called["type"], called["name"], called["namespace"]) == ("function_call", "weather", "sky")
     names = [leg["body"]["tools"][0]["function"]["name"] for leg in engines.decode_requests()]
-    assert names == ["say", "sky__weather"]
+    assert sorted(names) == ["say", "sky__weather"]  # either decode pod may have made either
 
 
 async def test_log_probabilities_are_told_when_they_are_included(router: Router) -> None:
