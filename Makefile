@@ -61,6 +61,9 @@ e2e-exactness-short: ## The part of it that make test runs
 e2e-exactness-local: ## The part of it that needs no cluster, only engines on loopback
 	$(PYTEST) e2e/exactness --ignore e2e/exactness/test_exactness.py
 
+e2e-exactness-gpu: ## The same on a GPU: both schedulers and model runners, 16-bit and W4A16 (ONLY="not long" for less)
+	$(VENV)/bin/python e2e/gpu.py $(if $(ONLY),-m "$(ONLY)")
+
 e2e-operator: ## The operator on the real cluster, with the fake engine
 	$(PYTEST) e2e/operator
 
@@ -108,8 +111,8 @@ packages: venv ## Debian packages of the embedded cluster
 programs: venv ## The cluster's programs, compiled from pinned Go modules
 	$(CLUSTER) programs
 
-engine-env: venv ## The engine's Python environment (7 GB)
-	$(CLUSTER) engine-env
+engine-env: venv ## The engine's Python environment (7 GB; DEVICE=cuda: the one for suites on a GPU)
+	$(CLUSTER) engine-env $(if $(DEVICE),--device $(DEVICE))
 
 models: engine-env ## A small real base model and the samples' prefill modules
 	$(CLUSTER) models

@@ -41,12 +41,13 @@ class WorkerSettings(BaseSettings):
     drain_timeout_seconds: int = Field(default=300, ge=0)  # in-flight streams get this long after SIGTERM
     kv_fingerprint: str = ""
     self_check: bool = True  # False: ready as soon as the engine answers, proven or not
+    overlap_steps: bool = True  # on GPUs: a step is scheduled while the one before it runs; False: one after the other
 
     def to_env(self) -> dict[str, str]:
         """The variables that make this very object again; ``pod_ip`` and ``pod_name`` are left to the downward API, and
-        ``self_check`` to whoever switches it off.
+        ``self_check`` and ``overlap_steps`` to whoever switches them off.
         """
-        left = {"pod_ip", "pod_name"} | ({"self_check"} if self.self_check else set())
+        left = {"pod_ip", "pod_name"} | {name for name in ("self_check", "overlap_steps") if getattr(self, name)}
         values: dict[str, Any] = self.model_dump(mode="json", exclude=left)
         return {
             ENV_PREFIX + key.upper(): json.dumps(value) if isinstance(value, list) else str(value)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from sunfleet_api.engine import ExtraArg
 from sunfleet_api.worker import WorkerSettings
+from support import device
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 600  # 20 on a quiet machine
@@ -99,7 +100,7 @@ class Engine:
 
     def _extra_args(self) -> dict[str, str]:
         defaults = {"kv-cache-memory-bytes": str(512 << 20), "max-num-batched-tokens": str(STEP_TOKENS)}
-        return {**defaults, **self.extra_args}
+        return {**defaults, **device.engine_flags(device.chosen(), self.dtype), **self.extra_args}
 
     def wait_ready(self) -> None:
         """Return once the engine answers.

@@ -38,12 +38,16 @@ TRAFFIC = {
 
 @dataclass(frozen=True)
 class LocalTask:
-    """A task: the engine that prefills for it, the pool that decodes, and its module as the reference wants it."""
+    """A task: the engine that prefills for it, the pool that decodes, and its module as the reference wants it.
+
+    ``salt``: of its module's revision; empty for what the router makes of the task's name.
+    """
 
     name: str
     prefill: Engine
     module: Mapping[str, str]
     pool: str = POOL
+    salt: str = ""
 
 
 @dataclass
@@ -196,6 +200,7 @@ def _config(
             {
                 "name": task.name,
                 "decoder": task.pool,
+                "cacheSalt": task.salt,
                 "prefill": [_endpoint(task.prefill, proxies)],
                 "traffic": TRAFFIC,
             }

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sunfleet_api import wire
+from support import device
 from support.engines import BLOCK, MAX_MODEL_LEN, ROOT, STEP_TOKENS, free_ports, wait_for_status
 from support.local_fleet import LocalFleet
 
@@ -48,17 +49,22 @@ def stock_server(
     # A relative path: engines that hand KV over to each other compare it as a string.
     (folder / "model").symlink_to(weights)
     port = free_ports(1)[0]
-    everything = {
+    everything: dict[str, str] = {
         "model": "model", "host": "127.0.0.1", "port": str(port), "dtype": "float32", "block-size": str(BLOCK),
-        "enforce-eager": "", "max-model-len": str(MAX_MODEL_LEN), "kv-cache-memory-bytes": str(KV_CACHE_BYTES),
+        "max-model-len": str(MAX_MODEL_LEN), "kv-cache-memory-bytes": str(KV_CACHE_BYTES),
         "generation-config": "vllm", "disable-uvicorn-access-log": "", **flags,
     }  # fmt: skip
+    everything |= device.engine_flags(device.chosen(), everything["dtype"])
+    if device.chosen() == "cpu":
+        everything["enforce-eager"] = ""  # as engine pods on a CPU are
     words = [word for name, value in everything.items() for word in (f"--{name}", value) if word]
+    rooms = os.pathsep.join(str(ROOT / room) for room in ("e2e", "crds", "worker_images/vllm"))
     quiet = {
+        "PYTHONPATH": rooms,
         "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HOME": str(folder), **(env or {}),
     }  # fmt: skip
-    command = [str(python), "-m", "vllm.entrypoints.openai.api_server", *words]
+    command = [str(python), "-m", "support.patient_server", *words]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             command, cwd=folder, env={**os.environ, **quiet}, stdout=log, stderr=subprocess.STDOUT
@@ -87,14 +93,13 @@ def ordinary_server(
     """
     transfer = {
         "kv_connector": "OrdinaryConnector", "kv_connector_module_path": "support.ordinary_connector",
-        "kv_role": role, "kv_buffer_device": "cpu", "kv_connector_extra_config": dict(connector or {}),
+        "kv_role": role, "kv_buffer_device": device.chosen(), "kv_connector_extra_config": dict(connector or {}),
     }  # fmt: skip
     given = {
         "served-model-name": wire.ENGINE_MODEL, "max-num-batched-tokens": str(STEP_TOKENS),
         "enable-prefix-caching": "", "kv-transfer-config": json.dumps(transfer), **(flags or {}),
     }  # fmt: skip
     env = {
-        "PYTHONPATH": os.pathsep.join(str(ROOT / room) for room in ("e2e", "crds", "worker_images/vllm")),
         "UCX_TLS": "tcp,shm,self",
         "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
         "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_ports(1)[0]),

@@ -1,6 +1,7 @@
 """The engine's Python environment: 7 GB that pods of the embedded cluster mount instead of carrying them in an image.
 
 It is made of the lock file by uv, with bytecode, by Debian's interpreter, which the base image has at the same path.
+The one for ``cuda`` is mounted by no pod: suites on loopback run in it, on a machine that only has a GPU.
 Two files beside it say how far it is: `engine.installing` while uv works on it, `engine.json` (what it was made of)
 once it is whole.
 """
@@ -12,6 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from sunfleet_cluster.commands import follow
 from sunfleet_cluster.errors import ClusterError
@@ -20,7 +22,7 @@ from sunfleet_cluster.progress import Progress, Step
 from sunfleet_cluster.state import StateFolder, refuse_foreign, write_atomic
 from sunfleet_cluster.uv import export_requirements, find_uv
 
-EXTRAS = ("engine-cpu", "tuner", "samples")
+Device = Literal["cpu", "cuda"]
 INTERPRETER = Path("/usr/bin/python3")
 INTERPRETER_VERSION = (3, 11)
 # Where in it vLLM's model facts lie: the worker's Dockerfile sets VLLM_CACHE_ROOT to the same place.
@@ -33,6 +35,12 @@ class EngineEnvironment:
 
     state: StateFolder
     project: Path
+    device: Device = "cpu"
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """Of the project, which make it up."""
+        return (f"engine-{self.device}", "tuner", "samples")
 
     @property
     def python(self) -> Path:
@@ -65,7 +73,7 @@ class EngineEnvironment:
         """
         _check_machine()
         uv = find_uv(self.state)
-        key = environment_key(export_requirements(uv, self.project, EXTRAS), self._model_facts().read_text())
+        key = environment_key(export_requirements(uv, self.project, self.extras), self._model_facts().read_text())
         if self.is_current(key):
             progress.say("  = engine environment: unchanged")
             return False
@@ -78,7 +86,7 @@ class EngineEnvironment:
             self._empty()
         write_atomic(self.unfinished, "")
         with progress.step("install the engine's environment (7 GB)") as step:
-            _run(sync_command(uv, self.project), {"UV_PROJECT_ENVIRONMENT": str(self.state.engine)}, step)
+            _run(sync_command(uv, self.project, self.extras), {"UV_PROJECT_ENVIRONMENT": str(self.state.engine)}, step)
         with progress.step("learn vLLM's model facts") as step:
             facts = [str(self.python), str(self._model_facts())]
             _run(facts, {"VLLM_CACHE_ROOT": str(self.state.engine / CACHE)}, step)
@@ -104,11 +112,11 @@ def environment_key(requirements: str, model_facts: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def sync_command(uv: str, project: Path) -> list[str]:
+def sync_command(uv: str, project: Path, extras: Sequence[str]) -> list[str]:
     """The command that brings the environment in line with the lock file."""
     command = [uv, "sync", "--frozen", "--no-install-project", "--no-default-groups", "--compile-bytecode"]
-    extras = [word for extra in EXTRAS for word in ("--extra", extra)]
-    return [*command, "--project", str(project), "--python", str(INTERPRETER), *extras]
+    chosen = [word for extra in extras for word in ("--extra", extra)]
+    return [*command, "--project", str(project), "--python", str(INTERPRETER), *chosen]
 
 
 def _check_machine() -> None:

@@ -3,11 +3,12 @@
 import argparse
 import shutil
 from pathlib import Path
+from typing import get_args
 
 from sunfleet_cluster.choose import open_cluster
 from sunfleet_cluster.cluster import Cluster
 from sunfleet_cluster.commands import follow
-from sunfleet_cluster.engine_env import EngineEnvironment
+from sunfleet_cluster.engine_env import Device, EngineEnvironment
 from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.images.builders import Builder, pick_builder
 from sunfleet_cluster.images.catalog import Image, images
@@ -31,7 +32,8 @@ ENGINE_ROOM = 30 << 30  # bytes
 
 def register(verbs: Verbs) -> None:
     """Add the verbs to the command line."""
-    add_verb(verbs, "engine-env", _engine_env, "make the engine's Python environment, or finish it")
+    environment = add_verb(verbs, "engine-env", _engine_env, "make the engine's Python environment, or finish it")
+    environment.add_argument("--device", choices=get_args(Device), default="cpu", help="what the engine computes on")
     add_verb(verbs, "models", _models, "make the sample models")
     build = add_verb(verbs, "images", _images, "build what changed and load it into the cluster")
     build.add_argument("names", nargs="*", metavar="NAME", help="only these images: operator, router, ...")
@@ -41,10 +43,9 @@ def register(verbs: Verbs) -> None:
 
 
 def _engine_env(arguments: argparse.Namespace, progress: Progress) -> int:
-    del arguments
     state = StateFolder.from_env()
     with exclusive(state.root / "engine.lock", progress):
-        EngineEnvironment(state, ROOT).ensure(progress)
+        EngineEnvironment(state, ROOT, arguments.device).ensure(progress)
     return 0
 
 

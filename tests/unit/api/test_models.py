@@ -139,10 +139,12 @@ def test_worker_settings_survive_the_environment(monkeypatch: pytest.MonkeyPatch
     assert WorkerSettings() == settings
 
 
-def test_the_self_check_is_left_to_whoever_switches_it_off() -> None:
+@pytest.mark.parametrize("name", ["self_check", "overlap_steps"])
+def test_what_is_on_by_default_is_left_to_whoever_switches_it_off(name: str) -> None:
     """A variable more in every template would be another template; one that is set by hand must get through."""
-    assert "SUNFLEET_WORKER_SELF_CHECK" not in WorkerSettings(role="decode").to_env()
-    assert WorkerSettings(role="decode", self_check=False).to_env()["SUNFLEET_WORKER_SELF_CHECK"] == "False"
+    variable = f"SUNFLEET_WORKER_{name.upper()}"
+    assert variable not in WorkerSettings(role="decode").to_env()
+    assert WorkerSettings.model_validate({"role": "decode", name: False}).to_env()[variable] == "False"
 
 
 @pytest.mark.parametrize("kind", KINDS)

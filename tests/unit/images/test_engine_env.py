@@ -119,7 +119,7 @@ def test_the_key_depends_on_packages_and_on_the_cache_script() -> None:
 
 
 def test_bytecode_is_compiled_because_pods_cannot_write_it() -> None:
-    assert "--compile-bytecode" in sync_command("uv", ROOT)
+    assert "--compile-bytecode" in sync_command("uv", ROOT, ("engine-cpu",))
 
 
 def test_the_worker_image_looks_for_model_facts_where_they_are() -> None:

@@ -77,6 +77,13 @@ def test_a_cuda_engine_compiles_sizes_its_own_pool_and_overlaps_steps() -> None:
     assert not [name for name in plan.env_defaults if name.startswith(("OMP_", "VLLM_CPU_", "UCX_TLS"))]
 
 
+def test_steps_of_a_cuda_engine_can_be_kept_apart() -> None:
+    plan = plan_engine(settings(block_size=16, overlap_steps=False), "cuda")
+    assert value(plan, "--scheduler-cls").endswith(".SunScheduler")
+    assert "--no-async-scheduling" in plan.args
+    assert "--async-scheduling" not in plan.args
+
+
 def test_extra_arguments_replace_the_flavours_own() -> None:
     extra = (ExtraArg(name="kv-cache-memory-bytes", value="4096"), ExtraArg(name="enforce-eager"))
     plan = plan_engine(settings(extra_args=extra), "cpu")

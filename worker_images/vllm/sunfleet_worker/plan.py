@@ -73,7 +73,7 @@ def plan_engine(
         _check_cpu(settings, weight_bits)
     extra = engine_flags(settings.extra_args)
     args = (
-        *_contract_args(settings, flavour), *_module_args(settings, adapter_rank), *_scheduler_args(flavour),
+        *_contract_args(settings, flavour), *_module_args(settings, adapter_rank), *_scheduler_args(settings, flavour),
         *_device_args(settings, flavour), *extra,
     )  # fmt: skip
     return EnginePlan(args, _env(settings), _env_defaults(settings, flavour, cpu_limit))
@@ -152,10 +152,12 @@ def _module_args(settings: WorkerSettings, rank: int | None) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _scheduler_args(flavour: Flavour) -> tuple[str, ...]:
+def _scheduler_args(settings: WorkerSettings, flavour: Flavour) -> tuple[str, ...]:
     """The scheduler must fit the engine's stepping: on GPUs steps overlap, on CPUs the engine does not let them."""
     if flavour == "cpu":
         return ("--scheduler-cls", SCHEDULER)
+    if not settings.overlap_steps:
+        return ("--scheduler-cls", SCHEDULER, "--no-async-scheduling")
     return ("--scheduler-cls", ASYNC_SCHEDULER, "--async-scheduling")
 
 
