@@ -70,6 +70,8 @@ COMPLETIONS: dict[str, Json] = {
     "choice": {"structured_outputs": {"choice": ["red wine", "green tea", "black coffee"]}},
     "JSON schema": {"structured_outputs": {"json": PERSON}, "max_tokens": 60},
     "token ids as prompt": {"prompt": [504, 253, 1838, 4279, 314, 260, 2530, 28]},
+    # "A smile:" and three of an emoji's four bytes: the engine's detokeniser begins its text with them.
+    "a prompt that ends within a character": {"prompt": [49, 13536, 42, 40303]},
 }
 CHATS: dict[str, Json] = {
     "plain": {},
