@@ -114,6 +114,12 @@ class Reason(StrEnum):
     KV_MISMATCH = "KVMismatch"
     TEMPLATE_CHANGES_CONTRACT = "TemplateChangesContract"
     TUNED_AGAINST_OTHER_DECODER = "TunedAgainstOtherDecoder"
+    # Verified
+    VERIFIED = "Verified"
+    VERIFYING = "Verifying"
+    GOLDEN_PROMPT_MISMATCH = "GoldenPromptMismatch"
+    GOLDEN_PROMPTS_NOT_FOUND = "GoldenPromptsNotFound"
+    VERIFICATION_FAILED = "VerificationFailed"
     # Available, DecoderReady, PrefillReady, Progressing
     MINIMUM_REPLICAS_AVAILABLE = "MinimumReplicasAvailable"
     MINIMUM_REPLICAS_UNAVAILABLE = "MinimumReplicasUnavailable"

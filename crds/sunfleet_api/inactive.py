@@ -1,6 +1,6 @@
 """Fields that are accepted and do nothing yet; the operator names them in the condition ``FieldsIgnored``.
 
-A field whose value asks for exactly what happens anyway (``verification.policy: Off``) is not ignored.
+A field whose value asks for exactly what happens anyway (``engineUpgrade: Manual``) is not ignored.
 """
 
 from __future__ import annotations
@@ -10,14 +10,6 @@ from typing import Final
 
 from sunfleet_api.shared_decoder import SHARED_DECODER, SharedDecoderSpec
 from sunfleet_api.sun_model import SUN_MODEL, SunModelSpec
-
-
-def _asks(spec: SunModelSpec, field: str, *, unless: object = None) -> bool:
-    """Whether this field of ``verification`` was written down with another value; others act."""
-    verification = spec.verification
-    if verification is None or field not in verification.model_fields_set:
-        return False
-    return bool(getattr(verification, field) != unless)
 
 
 # Path below spec -> whether this spec asks for something that does not happen.
@@ -31,9 +23,6 @@ _OF_MODEL: Final[Mapping[str, Callable[[SunModelSpec], bool]]] = {
         spec.prefill.adapter is not None and spec.prefill.adapter.pool_ref is not None
     ),
     "rollout.engineUpgrade": lambda spec: spec.rollout.engine_upgrade != "Manual",
-    "verification.goldenPrompts": lambda spec: _asks(spec, "golden_prompts"),
-    "verification.minMatchPercent": lambda spec: _asks(spec, "min_match_percent"),
-    "verification.policy": lambda spec: _asks(spec, "policy", unless="Off"),
 }
 # Kind -> paths that may be named.
 INACTIVE: Final[Mapping[str, tuple[str, ...]]] = {

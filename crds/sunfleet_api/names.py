@@ -45,6 +45,7 @@ MANAGED_BY: Final = "sunfleet"
 ROLE_PREFILL: Final = "prefill"
 ROLE_DECODE: Final = "decode"
 ROLE_RESOLVER: Final = "resolver"
+ROLE_VERIFIER: Final = "verifier"
 
 # Ports of an engine pod.
 ENGINE_CONTAINER: Final = "engine"

@@ -71,3 +71,17 @@ class ResolverReport(BaseModel):
     folder: str = ""  # oci: where the files lie in the image, empty for its top
     error_reason: str = ""  # CamelCase, becomes the condition's reason
     error_message: str = ""
+
+
+class VerificationReport(BaseModel):
+    """The verifier Job's termination message (JSON, at most 4 KiB): how the golden prompts were answered.
+
+    With an ``error_reason`` nothing was found out, and the counts mean nothing.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    passed: int = 0  # answered exactly
+    total: int = 0
+    first_mismatch: str = ""  # which prompt, which token, on which pods
+    error_reason: str = ""  # CamelCase, becomes the condition's reason
+    error_message: str = ""

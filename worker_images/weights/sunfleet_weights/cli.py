@@ -1,4 +1,5 @@
-"""Command line: ``python -m sunfleet_weights resolve URI [--to PATH]`` and ``fetch URI --to PATH | --cache PATH``.
+"""Command line: ``python -m sunfleet_weights resolve URI [--to PATH]``, ``fetch URI --to PATH | --cache PATH`` and
+``verify URI --prefill URL --decode URL [--to PATH]``.
 
 Exit code 0: done. 1: it failed, and the report says why. 2: wrong usage. The report goes to standard output and, in a
 pod, into the termination message.
@@ -17,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
 
 from sunfleet_api.download import bytes_of
-from sunfleet_api.worker import ResolverReport
+from sunfleet_api.worker import ResolverReport, VerificationReport
 from sunfleet_weights.cache import Cache
 from sunfleet_weights.errors import UnsupportedScheme, WeightsError
 from sunfleet_weights.fetch import fetch
@@ -26,6 +27,7 @@ from sunfleet_weights.settings import WeightsSettings
 from sunfleet_weights.source import Source
 from sunfleet_weights.sources import opened
 from sunfleet_weights.trust import trust
+from sunfleet_weights.verify import run as golden
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 TERMINATION_LOG: Final = Path("/dev/termination-log")
@@ -55,13 +57,15 @@ def _leave_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
 
 
-def _run(options: argparse.Namespace, settings: WeightsSettings) -> ResolverReport:
+def _run(options: argparse.Namespace, settings: WeightsSettings) -> ResolverReport | VerificationReport:
     with TemporaryDirectory() as scratch:
         if settings.sunfleet_weights_ca_file is not None:
             trust(settings.sunfleet_weights_ca_file, settings.ssl_cert_file, Path(scratch))
-        with opened(options.uri, options.to if options.command == "resolve" else "", settings) as source:
+        with opened(options.uri, "" if options.command == "fetch" else options.to, settings) as source:
             if options.command == "resolve":
                 return inspect(source, options.kind or kind_at(options.to))
+            if options.command == "verify":
+                return golden.verify(golden.read(source, options.expect), options.prefill, options.decode, options.salt)
             return _fetch(options, source, settings.sunfleet_weights_workers)
 
 
@@ -77,7 +81,7 @@ def _fetch(options: argparse.Namespace, source: Source, workers: int) -> Resolve
     return ResolverReport(resolved_uri=options.uri)
 
 
-def _report(report: ResolverReport, path: Path | None) -> None:
+def _report(report: ResolverReport | VerificationReport, path: Path | None) -> None:
     try:
         raw = encode(report)
     except WeightsError as error:
@@ -90,10 +94,16 @@ def _report(report: ResolverReport, path: Path | None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m sunfleet_weights", description="Resolve or fetch model weights by URI.")
+    parser = argparse.ArgumentParser("python -m sunfleet_weights", description="Resolve, fetch or verify model weights by URI.")
     commands = parser.add_subparsers(dest="command", required=True)
     resolve = _command(commands, "resolve", "say what a URI is: its revision, its digest, and what KV depends on")
     resolve.add_argument("--to", "--mounted", metavar="PATH", default="", help="where a claim or a volume is mounted")
+    checker = _command(commands, "verify", "answer golden prompts through engine pods and compare, token by token")
+    checker.add_argument("--to", metavar="PATH", default="", help="where a claim or a volume is mounted")
+    checker.add_argument("--prefill", metavar="URL", action="append", required=True, help="a prefill pod; repeatable")
+    checker.add_argument("--decode", metavar="URL", action="append", required=True, help="a decode pod; repeatable")
+    checker.add_argument("--salt", default="verification", help="keeps KV apart from that of clients' requests")
+    checker.add_argument("--expect", metavar="HEX", default="", help="SHA-256 that golden.json must have")
     fetcher = _command(commands, "fetch", "bring the files into a folder or a shared cache, whole and checked")
     where = fetcher.add_mutually_exclusive_group(required=True)
     where.add_argument("--to", metavar="PATH", default="", help="the folder")

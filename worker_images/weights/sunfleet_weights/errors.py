@@ -18,7 +18,12 @@
     ├── InvalidBundle           the certificates to trust cannot be read
     ├── NotEnoughSpace          the target or the cache cannot hold the files
     ├── TargetInUse             the target holds files that no fetch wrote
-    └── ReportTooLarge          more facts than a termination message holds
+    ├── ReportTooLarge          more facts than a termination message holds
+    ├── GoldenPromptsNotFound   no golden prompts where they should lie
+    ├── InvalidGoldenPrompts    golden prompts that cannot be read
+    ├── GoldenPromptsChanged    golden prompts that are no longer those that were asked for
+    ├── EngineUnreachable       an engine pod does not answer
+    └── EngineRefused           an engine pod answers, but with no completion
 """
 
 from __future__ import annotations
@@ -79,3 +84,18 @@ class TargetInUse(WeightsError): ...  # noqa: N818
 
 
 class ReportTooLarge(WeightsError): ...  # noqa: N818
+
+
+class GoldenPromptsNotFound(WeightsError): ...  # noqa: N818
+
+
+class InvalidGoldenPrompts(WeightsError): ...  # noqa: N818
+
+
+class GoldenPromptsChanged(WeightsError): ...  # noqa: N818
+
+
+class EngineUnreachable(WeightsError): ...  # noqa: N818
+
+
+class EngineRefused(WeightsError): ...  # noqa: N818

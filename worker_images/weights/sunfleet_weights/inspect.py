@@ -18,7 +18,7 @@ from sunfleet_api.files import (
     weight_files,
 )
 from sunfleet_api.fingerprint import digest_of_files
-from sunfleet_api.worker import ResolverReport
+from sunfleet_api.worker import ResolverReport, VerificationReport
 from sunfleet_weights.errors import InvalidCheckpoint, NotACheckpoint, ReportTooLarge
 from sunfleet_weights.source import Source, SourceFile
 
@@ -64,7 +64,7 @@ def check_complete(uri: str, files: Mapping[str, SourceFile], kind: Kind) -> Non
         raise NotACheckpoint(f"{uri} has a {wanted} but no *.safetensors: was it uploaded completely? {_shown(files)}.")
 
 
-def encode(report: ResolverReport) -> bytes:
+def encode(report: ResolverReport | VerificationReport) -> bytes:
     """The report as JSON that fits a termination message; a long error message is cut."""
     raw = _dump(report)
     if len(raw) > MAX_REPORT_BYTES and report.error_message:
@@ -72,13 +72,13 @@ def encode(report: ResolverReport) -> bytes:
         raw = _dump(report.model_copy(update={"error_message": report.error_message[:kept] + " [cut]"}))
     if len(raw) > MAX_REPORT_BYTES:
         raise ReportTooLarge(
-            f"the facts of {report.resolved_uri} take {len(raw)} bytes, a pod can report {MAX_REPORT_BYTES}:"
+            f"what there is to report takes {len(raw)} bytes, and a pod can report {MAX_REPORT_BYTES}:"
             " its config.json is unusual; please report it"
         )
     return raw
 
 
-def _dump(report: ResolverReport) -> bytes:
+def _dump(report: ResolverReport | VerificationReport) -> bytes:
     return json.dumps(report.model_dump(exclude_defaults=True), separators=(",", ":")).encode()
 
 

@@ -1,0 +1,176 @@
+"""``verify``: golden prompts through two engine pods, and what is said of their answers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunfleet_api.golden import GOLDEN_FILE, GoldenPrompt, GoldenSet
+from sunfleet_api.worker import VerificationReport
+from sunfleet_fakes.harness import FakeEngine, expected_tokens
+from sunfleet_weights.cli import main
+from sunfleet_weights.verify.compare import difference, report
+
+PROMPTS = ((20, 21, 22), (23, 24), tuple(range(20, 60)))
+ANSWER_TOKENS = 6
+Verify = Callable[..., tuple[int, VerificationReport]]
+
+
+@pytest.fixture(scope="module")
+def prefill() -> Iterator[FakeEngine]:
+    with FakeEngine("prefill", identity="maths") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def decode() -> Iterator[FakeEngine]:
+    with FakeEngine("decode", identity="base") as engine:
+        yield engine
+
+
+@pytest.fixture(autouse=True)
+def _as_started(prefill: FakeEngine, decode: FakeEngine) -> None:
+    for engine in (prefill, decode):
+        engine.reset()
+        engine.configure(answer_tokens=ANSWER_TOKENS)
+
+
+@pytest.fixture
+def verify(tmp_path: Path, prefill: FakeEngine, decode: FakeEngine) -> Verify:
+    def run(folder: Path, *more: str) -> tuple[int, VerificationReport]:
+        said = tmp_path / "report.json"
+        ends = ["--prefill", prefill.url, "--decode", decode.url, *more]
+        code = main(["verify", "pvc://golden/maths", "--to", str(folder), *ends, "--report", str(said)])
+        return code, VerificationReport.model_validate(json.loads(said.read_bytes()))
+
+    return run
+
+
+def _right(prompt: tuple[int, ...], most: int) -> tuple[int, ...]:
+    return tuple(expected_tokens("maths", "base", prompt, answer_tokens=ANSWER_TOKENS, max_tokens=most))
+
+
+def _written(folder: Path, *answers: tuple[tuple[int, ...], tuple[int, ...]]) -> bytes:
+    prompts = tuple(GoldenPrompt(prompt_token_ids=prompt, token_ids=tokens) for prompt, tokens in answers)
+    raw = GoldenSet(prompts=prompts).model_dump_json().encode()
+    (folder / GOLDEN_FILE).write_bytes(raw)
+    return raw
+
+
+# The whole answer with its end, an answer that is cut, and one token, which needs no decoder.
+@pytest.mark.parametrize("most", [ANSWER_TOKENS, 4, 1])
+def test_exact_answers_pass(verify: Verify, tmp_path: Path, most: int) -> None:
+    _written(tmp_path, *((prompt, _right(prompt, most)) for prompt in PROMPTS))
+    assert verify(tmp_path) == (0, VerificationReport(passed=3, total=3))
+
+
+def test_both_legs_are_taken_with_a_salt_of_their_own(
+    verify: Verify, tmp_path: Path, prefill: FakeEngine, decode: FakeEngine
+) -> None:
+    _written(tmp_path, (PROMPTS[0], _right(PROMPTS[0], 4)))
+    verify(tmp_path, "--salt", "check-1")
+    (first,), (second,) = prefill.requests(), decode.requests()
+    assert {first["body"]["cache_salt"], second["body"]["cache_salt"]} == {"check-1"}
+    assert second["body"]["kv_transfer_params"]["do_remote_prefill"] is True
+
+
+def test_another_answer_names_prompt_token_and_pods(
+    verify: Verify, tmp_path: Path, prefill: FakeEngine, decode: FakeEngine
+) -> None:
+    wrong = (*_right(PROMPTS[1], 4)[:2], 99, 98)
+    _written(tmp_path, (PROMPTS[0], _right(PROMPTS[0], 4)), (PROMPTS[1], wrong))
+    code, said = verify(tmp_path)
+    assert (code, said.passed, said.total) == (0, 1, 2)
+    assert "prompt 1: token 2 is" in said.first_mismatch
+    assert f"expected 99 ({prefill.url} -> {decode.url})" in said.first_mismatch
+
+
+def test_a_decoder_with_other_weights_is_found_out(verify: Verify, tmp_path: Path, decode: FakeEngine) -> None:
+    other = tuple(expected_tokens("maths", "another", PROMPTS[0], answer_tokens=ANSWER_TOKENS, max_tokens=4))
+    _written(tmp_path, (PROMPTS[0], other))
+    assert "prompt 0: token 1 is" in verify(tmp_path)[1].first_mismatch
+
+
+def test_an_engine_that_fails_is_no_mismatch_and_its_kv_is_given_back(
+    verify: Verify, tmp_path: Path, prefill: FakeEngine, decode: FakeEngine
+) -> None:
+    decode.configure(fail_status=503, fail_message="no room")
+    _written(tmp_path, (PROMPTS[0], _right(PROMPTS[0], 4)))
+    code, said = verify(tmp_path)
+    assert (code, said.error_reason) == (1, "EngineRefused")
+    assert "no room" in said.error_message
+    assert prefill.metric("vllm:kv_cache_usage_perc") == 0
+
+
+def test_pods_that_are_gone_are_passed_over_as_long_as_others_answer(verify: Verify, tmp_path: Path) -> None:
+    _written(tmp_path, (PROMPTS[0], _right(PROMPTS[0], 4)))
+    # Port 9 of this machine answers nobody.
+    assert verify(tmp_path, "--decode", "http://127.0.0.1:9", "--prefill", "http://127.0.0.1:9")[0] == 0
+    code, said = _alone(tmp_path)
+    assert (code, said.error_reason) == (1, "EngineUnreachable")
+
+
+def _alone(folder: Path) -> tuple[int, VerificationReport]:
+    said, gone = folder / "alone.json", "http://127.0.0.1:9"
+    ends = ["--prefill", gone, "--decode", gone, "--report", str(said)]
+    code = main(["verify", "pvc://golden/maths", "--to", str(folder), *ends])
+    return code, VerificationReport.model_validate(json.loads(said.read_bytes()))
+
+
+def test_an_incomplete_hand_over_never_reaches_the_decoder(
+    verify: Verify, tmp_path: Path, prefill: FakeEngine, decode: FakeEngine
+) -> None:
+    prefill.configure(drop_transfer_fields=["remote_host"])
+    _written(tmp_path, (PROMPTS[0], _right(PROMPTS[0], 4)))
+    code, said = verify(tmp_path)
+    assert (code, said.error_reason) == (1, "EngineRefused")
+    assert "remote_host" in said.error_message
+    assert decode.requests() == []
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "no file": (None, "GoldenPromptsNotFound"),
+    "no JSON": (b"{", "InvalidGoldenPrompts"),
+    "no prompts": (b"{}", "InvalidGoldenPrompts"),
+    "a prompt without an answer": (b'{"prompts": [{"prompt_token_ids": [1], "token_ids": []}]}', "InvalidGoldenPrompts"),
+}
+
+
+@pytest.mark.parametrize(("raw", "reason"), BAD.values(), ids=BAD)
+def test_prompts_that_cannot_be_read_are_said(verify: Verify, tmp_path: Path, raw: bytes | None, reason: str) -> None:
+    folder = tmp_path / "golden"
+    folder.mkdir()
+    if raw is not None:
+        (folder / GOLDEN_FILE).write_bytes(raw)
+    code, said = verify(folder)
+    assert (code, said.error_reason) == (1, reason)
+
+
+def test_prompts_that_changed_since_the_check_was_made_are_not_asked(verify: Verify, tmp_path: Path) -> None:
+    raw = _written(tmp_path, (PROMPTS[0], _right(PROMPTS[0], 4)))
+    assert verify(tmp_path, "--expect", hashlib.sha256(raw).hexdigest())[0] == 0
+    code, said = verify(tmp_path, "--expect", hashlib.sha256(b"before").hexdigest())
+    assert (code, said.error_reason) == (1, "GoldenPromptsChanged")
+
+
+ANSWERS = st.lists(st.integers(0, 3), max_size=5)
+
+
+@given(ANSWERS, ANSWERS)
+def test_there_is_a_difference_exactly_between_unequal_answers(one: list[int], other: list[int]) -> None:
+    assert (difference(one, other) == "") == (one == other)
+
+
+@given(st.lists(st.sampled_from(["", "differs"]), max_size=6))
+def test_a_report_counts_exact_answers_and_names_the_first_other_one(differences: list[str]) -> None:
+    said = report(differences)
+    assert (said.passed, said.total) == (differences.count(""), len(differences))
+    wrong = [number for number, text in enumerate(differences) if text]
+    assert said.first_mismatch == (f"prompt {wrong[0]}: differs" if wrong else "")

@@ -1,0 +1,76 @@
+"""Reads golden prompts, asks for each on one pair of pods after the other, and counts the exact answers."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+import httpx2
+from pydantic import ValidationError
+
+from sunfleet_api.golden import GOLDEN_FILE, GoldenPrompt, GoldenSet
+from sunfleet_api.worker import VerificationReport
+from sunfleet_weights.errors import (
+    EngineRefused,
+    EngineUnreachable,
+    GoldenPromptsChanged,
+    GoldenPromptsNotFound,
+    InvalidGoldenPrompts,
+)
+from sunfleet_weights.source import Source
+from sunfleet_weights.verify.compare import difference, report
+from sunfleet_weights.verify.legs import Pair
+
+# One answer of 32 tokens, on a pod that is busy with other clients' requests.
+_TIMEOUT: Final = httpx2.Timeout(120, connect=10)
+_ATTEMPTS: Final = 3  # of a prompt whose pods do not answer, each on the next pair
+_log = logging.getLogger(__name__)
+
+
+def read(source: Source, expected: str = "") -> GoldenSet:
+    """``expected`` is the SHA-256 (hex) that the file must have, where it is known."""
+    if GOLDEN_FILE not in {file.path for file in source.files()}:
+        raise GoldenPromptsNotFound(
+            f"{source.uri} has no {GOLDEN_FILE}: the tuner writes one, or name where it lies in"
+            " spec.verification.goldenPrompts"
+        )
+    raw = source.read(GOLDEN_FILE)
+    if expected and hashlib.sha256(raw).hexdigest() != expected:
+        raise GoldenPromptsChanged(f"{source.uri}: {GOLDEN_FILE} is no longer what this check was made for")
+    try:
+        golden = GoldenSet.model_validate_json(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InvalidGoldenPrompts(f"{source.uri}: {GOLDEN_FILE}: {where}: {first['msg']}") from error
+    if not golden.prompts:
+        raise InvalidGoldenPrompts(f"{source.uri}: {GOLDEN_FILE} holds no prompts")
+    return golden
+
+
+def verify(golden: GoldenSet, prefill: Sequence[str], decode: Sequence[str], salt: str) -> VerificationReport:
+    """Every prompt once; prompts take turns on the pods. Raises :class:`.errors.WeightsError` when pods do not
+    answer."""
+    # Not through a proxy that is meant for downloads.
+    with httpx2.Client(timeout=_TIMEOUT, trust_env=False) as client:
+        count = max(len(prefill), len(decode))
+        pairs = [Pair(client, prefill[at % len(prefill)], decode[at % len(decode)]) for at in range(count)]
+        return report([_compared(prompt, pairs, at, salt) for at, prompt in enumerate(golden.prompts)])
+
+
+def _compared(golden: GoldenPrompt, pairs: Sequence[Pair], number: int, salt: str) -> str:
+    for attempt in range(_ATTEMPTS):
+        pair = pairs[(number + attempt) % len(pairs)]
+        try:
+            given = pair.answer(golden.prompt_token_ids, len(golden.token_ids), salt)
+        except (EngineUnreachable, EngineRefused) as error:
+            _log.warning("prompt %d: %s", number, error)
+            if attempt + 1 == _ATTEMPTS:
+                raise
+            continue
+        text = difference(given, golden.token_ids)
+        _log.info("prompt %d: %s (%s)", number, text or "exact", pair)
+        return f"{text} ({pair})" if text else ""
+    raise AssertionError("the last attempt returns or raises")  # pragma: no cover
