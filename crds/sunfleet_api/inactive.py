@@ -11,7 +11,6 @@ from typing import Final
 from sunfleet_api.shared_decoder import SHARED_DECODER, SharedDecoderSpec
 from sunfleet_api.sun_model import SUN_MODEL, SunModelSpec
 
-
 # Path below spec -> whether this spec asks for something that does not happen.
 _OF_DECODER: Final[Mapping[str, Callable[[SharedDecoderSpec], bool]]] = {
     "quantization": lambda spec: spec.quantization is not None,

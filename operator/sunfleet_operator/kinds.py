@@ -47,6 +47,7 @@ ALL: Final = (
     Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets", ("get", "create", "patch")),
     Kind("Pod", "v1", "pods", ("list", "watch", "patch", "delete")),
     Kind("HorizontalPodAutoscaler", "autoscaling/v2", "horizontalpodautoscalers", ("list",)),
+    Kind("ConfigMap", "v1", "configmaps", ("get",)),
     Kind(NAMESPACE, "v1", "namespaces", ("get", "list", "watch"), namespaced=False),
     Kind("Event", "v1", "events", ("create",)),
     Kind("Lease", "coordination.k8s.io/v1", "leases", ("get", "create", "update")),

@@ -28,6 +28,11 @@ QUEUE_RUNNING = Gauge("sunfleet_operator_queue_running", "Keys that a worker wor
 READY = Gauge(
     "sunfleet_operator_objects_ready", "Objects by kind and status of their Ready condition.", ["kind", "status"]
 )
+VERIFICATIONS = Counter(
+    "sunfleet_operator_verifications_total", "Checks by golden prompts: passed, mismatch or error.", ["result"]
+)
+for _result in ("passed", "mismatch", "error"):
+    VERIFICATIONS.labels(_result)
 LEADER = Gauge("sunfleet_operator_leader", "1 while this process holds the Lease, or needs none.")
 
 SCALING_DECISIONS = Counter(

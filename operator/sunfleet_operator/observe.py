@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from sunfleet_api import names
@@ -12,6 +13,7 @@ from sunfleet_operator.index import Index
 from sunfleet_operator.observed import (
     Children,
     FoundProfile,
+    Needs,
     ObservedDecoder,
     ObservedModel,
     ObservedNamespace,
@@ -85,6 +87,15 @@ async def observe_model(reader: Reader, index: Index, key: Key, presets: str = "
         profiles=profiles,
         decoder_served=reader.serves(target.namespace),
     )
+
+
+async def observe_needs(reader: Reader, observed: ObservedModel, needs: Needs) -> ObservedModel:
+    """With what the object's own spec, as its profiles make it, needs besides."""
+    config_map, pods = await asyncio.gather(
+        reader.get("ConfigMap", observed.key.namespace, needs.config_map) if needs.config_map else _nothing(),
+        _decode_pods(reader, observed.decoder if needs.decode_pods else None),
+    )
+    return replace(observed, config_map=config_map, decode_pods=pods)
 
 
 async def observe_profile(reader: Reader, index: Index, key: Key, presets: str = "") -> ObservedProfile | None:
@@ -201,3 +212,10 @@ async def _decode_deployments(reader: Reader, decoder: Json | None) -> tuple[Jso
     key = Key(DECODER, meta["namespace"], meta["name"])
     found = await reader.list("Deployment", key.namespace, labels=labels.pool_selector(key))
     return _owned(found, str(meta["uid"]))
+
+
+async def _decode_pods(reader: Reader, decoder: Json | None) -> tuple[Json, ...]:
+    if decoder is None:
+        return ()
+    key = Key(DECODER, metadata(decoder)["namespace"], metadata(decoder)["name"])
+    return tuple(await reader.list("Pod", key.namespace, labels=labels.pool_selector(key)))

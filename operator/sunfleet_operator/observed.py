@@ -81,6 +81,14 @@ def _refused(model: Json) -> bool:
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What a task's reconcile has to read besides, which its own spec and profiles decide."""
+
+    config_map: str = ""  # name, in the task's namespace
+    decode_pods: bool = False
+
+
+@dataclass(frozen=True)
 class ObservedDecoder:
     """A SharedDecoder and its surroundings."""
 
@@ -127,4 +135,6 @@ class ObservedModel:
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     profiles: tuple[FoundProfile, ...] = ()
     decoder_served: bool = True  # its namespace is one of those that this operator serves
+    decode_pods: tuple[Json, ...] = ()  # of the decoder, where they are needed
+    config_map: Json | None = None  # of golden prompts, where one is named
     told: Told | None = None

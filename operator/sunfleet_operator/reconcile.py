@@ -13,7 +13,14 @@ from sunfleet_operator import apply, metrics
 from sunfleet_operator.apply import Writer
 from sunfleet_operator.cluster import RefusedError, TerminatingError
 from sunfleet_operator.index import Index
-from sunfleet_operator.observe import Reader, observe_decoder, observe_model, observe_namespace, observe_profile
+from sunfleet_operator.observe import (
+    Reader,
+    observe_decoder,
+    observe_model,
+    observe_namespace,
+    observe_needs,
+    observe_profile,
+)
 from sunfleet_operator.observed import Defaults
 from sunfleet_operator.plan import decoder, model, namespace, profile
 from sunfleet_operator.plan.actions import Plan
@@ -75,6 +82,8 @@ class Reconciler:
             plan = await self._retried(key, plan, told)
         try:
             await apply.carry_out(self._store, live, plan, self._now())
+            for result in plan.checks:
+                metrics.VERIFICATIONS.labels(result).inc()
         except TerminatingError:
             logger.info("%s: its namespace is being deleted, so nothing new can be made there", key)
             return replace(plan, requeue_after=None)
@@ -118,7 +127,7 @@ class Reconciler:
         task = await observe_model(self._store, self._index, key, presets)
         if task is None:
             return None
-        task = replace(task, told=self._told(key))
+        task = replace(await observe_needs(self._store, task, model.needs(task)), told=self._told(key))
         return task.live, model.plan(task, self._defaults, self._now(), refusal=refusal)
 
 

@@ -83,6 +83,20 @@ class ModelRevision(_Record):
     template: dict[str, Any] = Field(default_factory=dict)
 
 
+class VerificationRecord(_Record):
+    """How one revision answered one set of golden prompts with one revision of its decoder."""
+
+    record: Literal["verification"] = "verification"
+    revision: str
+    decoder: str  # namespace/name
+    decoder_revision: str
+    prompts: str  # identity of the golden prompts
+    passed: int
+    total: int
+    first_mismatch: str = ""
+    time: str  # RFC 3339
+
+
 class ProfilesRecord(_Record):
     """What an object took over from its ServingProfiles, so that an edit of one does not change it by itself."""
 
@@ -91,14 +105,15 @@ class ProfilesRecord(_Record):
     preset: dict[str, Any] = Field(default_factory=dict)
 
 
-AnyRecord = WeightsRecord | DecoderRevision | ModelRevision | ProfilesRecord
+AnyRecord = WeightsRecord | DecoderRevision | ModelRevision | VerificationRecord | ProfilesRecord
 _BY_WORD: dict[object, type[AnyRecord]] = {
     "weights": WeightsRecord,
     "decoder": DecoderRevision,
     "model": ModelRevision,
+    "verification": VerificationRecord,
     "profiles": ProfilesRecord,
 }
-R = TypeVar("R", WeightsRecord, DecoderRevision, ModelRevision, ProfilesRecord)
+R = TypeVar("R", WeightsRecord, DecoderRevision, ModelRevision, VerificationRecord, ProfilesRecord)
 
 
 def parse(live: Json) -> AnyRecord | None:

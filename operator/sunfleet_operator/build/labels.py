@@ -39,6 +39,11 @@ def resolver_name(owner: Key, question: str) -> str:
     return child_name(owner, f"resolve-{question}")
 
 
+def verification_name(owner: Key, check: str) -> str:
+    """Of the Job that compares, and of the record of what came of it."""
+    return child_name(owner, f"verify-{check}")
+
+
 def weights_record_name(owner: Key, uri: str) -> str:
     """Of one URI. The kind counts: a decoder and a task may have one name and one checkpoint."""
     return child_name(owner, f"weights-{revision_hash('weights', {'owner': owner.kind, 'uri': uri})}")

@@ -65,6 +65,7 @@ class Plan:
     events: tuple[Event, ...] = ()
     requeue_after: float | None = None
     effective: Json | None = None  # the object with its profiles under its spec, where it has any
+    checks: tuple[str, ...] = ()  # results of golden prompts that it records, for the metrics
 
     @property
     def empty(self) -> bool:

@@ -21,6 +21,7 @@ _WARN_WHEN_FALSE: Final = frozenset(
         ConditionType.KV_COMPATIBLE,
         ConditionType.KV_CONTRACT_KNOWN,
         ConditionType.SCALING_READY,
+        ConditionType.VERIFIED,
     }
 )
 _WARN_WHEN_TRUE: Final = frozenset(

@@ -9,19 +9,13 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from sunfleet_api import names
-from sunfleet_api.checkpoint import ADAPTER
 from sunfleet_api.conditions import MODEL_ROLL_UP, ConditionType, Reason
 from sunfleet_api.digests import KVFingerprint
-from sunfleet_api.fingerprint import revision_hash
 from sunfleet_api.inactive import inactive_fields
 from sunfleet_api.sun_model import PrefillModelStatus, SunModel, SunModelStatus
-from sunfleet_api.worker import ResolverReport
 from sunfleet_operator import records
 from sunfleet_operator.build import labels
-from sunfleet_operator.build.engine_pod import FORM, EnginePod, template
-from sunfleet_operator.build.volumes import GivenVolumes
-from sunfleet_operator.build.weights import Weights, adapter_weights, model_weights, resolved
-from sunfleet_operator.observed import Defaults, ObservedModel
+from sunfleet_operator.observed import Defaults, Needs, ObservedModel
 from sunfleet_operator.plan import (
     conditions,
     pods,
@@ -29,14 +23,14 @@ from sunfleet_operator.plan import (
     replicas,
     revisions,
     status,
-    task,
     traffic,
+    verify,
     weights,
 )
 from sunfleet_operator.plan.actions import Delete, Plan, Write
+from sunfleet_operator.plan.candidate import Candidate, candidate
 from sunfleet_operator.plan.common import (
     TAKEN_SECONDS,
-    asked_download,
     ignored,
     invalid,
     paused,
@@ -44,11 +38,11 @@ from sunfleet_operator.plan.common import (
     soonest,
     unknown,
     waiting,
-    worker_settings,
 )
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.plan.replicas import Wanted
 from sunfleet_operator.plan.revisions import Fleet, Rolled
+from sunfleet_operator.plan.verify import Check
 from sunfleet_operator.records import DecoderRevision, ModelRevision
 from sunfleet_operator.types import Ref, full_name, is_terminating, revision_of, spec_of, status_of
 
@@ -58,8 +52,8 @@ class _Outcome:
     """The parts of a plan that the status tells of. ``fleet`` is there when any revision is wanted."""
 
     want: Wanted
-    standing: task.Standing
-    resolution: weights.Resolution
+    base: Candidate
+    check: Check
     verdicts: tuple[Verdict, ...]
     fleet: Fleet | None
     rolled: Rolled | None
@@ -93,7 +87,7 @@ def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal:
     ]
     taken = revisions.taken(observed.live, observed.key, observed.children)
     verdicts = refused(verdicts, refusal or taken)
-    verdicts.append(conditions.ready(verdicts, MODEL_ROLL_UP, zero=want.count == 0))
+    verdicts.append(conditions.ready(_counting(model, want, verdicts), MODEL_ROLL_UP, zero=want.count == 0))
     before, after = _writes(observed, outcome)
     held = model.spec.paused
     return Plan(
@@ -101,9 +95,35 @@ def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal:
         status=status.write(observed.live, _fields(observed, model, outcome), verdicts, now),
         after=() if held else after,
         events=(*status.events(observed.live, verdicts), *(() if held else want.events)),
-        requeue_after=soonest(TAKEN_SECONDS if taken else outcome.resolution.requeue_after, want.requeue_after),
+        requeue_after=soonest(
+            TAKEN_SECONDS if taken else None,
+            outcome.base.resolution.requeue_after,
+            outcome.check.requeue_after,
+            want.requeue_after,
+        ),
         effective=made.live if made.used else None,
+        checks=() if held or not outcome.check.result else (outcome.check.result,),
     )
+
+
+def needs(observed: ObservedModel) -> Needs:
+    """What else has to be read before :func:`plan`."""
+    made = profiles.effective(observed.live, observed.key, observed.children, observed.profiles)
+    try:
+        asked = SunModel.parse(made.live).spec.verification
+    except ValidationError:
+        return Needs()
+    if asked is None or not asked.checks:
+        return Needs()
+    source = asked.golden_prompts.config_map_ref if asked.golden_prompts else None
+    return Needs(config_map=source.name if source else "", decode_pods=True)
+
+
+def _counting(model: SunModel, want: Wanted, verdicts: list[Verdict]) -> list[Verdict]:
+    """Those that ``Ready`` is made of: a check that only warns, or that no pod is there for, holds nothing back."""
+    asked = model.spec.verification
+    passed_over = asked is not None and (asked.policy == "Warn" or want.count == 0)
+    return [verdict for verdict in verdicts if not passed_over or verdict.type != ConditionType.VERIFIED]
 
 
 def _scaling_facts(observed: ObservedModel, model: SunModel) -> replicas.Facts:
@@ -116,114 +136,59 @@ def _scaling_facts(observed: ObservedModel, model: SunModel) -> replicas.Facts:
 
 def _writes(observed: ObservedModel, outcome: _Outcome) -> tuple[tuple[Write, ...], tuple[Write, ...]]:
     pool = revisions.pool_writes(observed.live, observed.key, observed.children)
-    if outcome.standing.refused:
+    if outcome.base.standing.refused:
         deployments = [Delete(Ref.of("Deployment", live)) for live in observed.children.deployments]
         return (), (*deployments, *(Delete(Ref.of("Job", live)) for live in observed.children.jobs))
-    before = (*outcome.resolution.writes, *pool, *(outcome.rolled.before if outcome.rolled else ()))
+    checks = (*verify.stale_jobs(observed.children, [outcome.check]), *outcome.check.writes)
+    before = (*outcome.base.resolution.writes, *pool, *(outcome.rolled.before if outcome.rolled else ()), *checks)
     return before, outcome.rolled.after if outcome.rolled else ()
 
 
 def _decide(observed: ObservedModel, model: SunModel, defaults: Defaults, want: Wanted, now: datetime) -> _Outcome:
     known = records.newest(observed.children.records, ModelRevision)
-    serving = next((record for record in known if record.revision == _current(observed, known)), None)
+    current = _current(observed, known)
+    serving = next((record for record in known if record.revision == current), None)
     here = "/".join(model.spec.decoder_ref.resolve(observed.key.namespace))
-    standing = task.standing(observed, model, elsewhere=serving is not None and serving.decoder != here)
-    resolution = _resolve(observed, model, defaults, now, refused=standing.refused)
-    contract, report = standing.contract, resolution.report
-    unreachable = task.unreachable_base(observed, model, contract) if contract else None
-    if unreachable is not None:
-        standing = replace(standing, verdicts=(standing.verdicts[0], unreachable))
-    fits = task.compatible(observed, model, contract, report)
-    target = None
-    if contract and report and fits.status == "True" and unreachable is None:
-        target = _target(observed, model, contract, report, defaults, known)
-        if model.spec.paused and target not in known:
-            target = None
-    if target is not None:
-        known = [target, *(record for record in known if record.revision != target.revision)]
-    fleet, rolled = _roll(observed, model, want, target, known, refused=standing.refused)
+    elsewhere = serving is not None and serving.decoder != here
+    base = candidate(observed, model, defaults, known, now, elsewhere=elsewhere)
+    if base.target is not None:
+        known = [base.target, *(record for record in known if record.revision != base.target.revision)]
+    check = _check(observed, model, base, defaults, current, now)
+    fleet, rolled = _roll(observed, model, want, base, known, check)
     verdicts = (
-        *standing.verdicts,
-        resolution.verdict,
-        fits,
-        *_pod_verdicts(observed, model, want, contract, fleet, rolled),
+        *base.verdicts,
+        *_pod_verdicts(observed, model, want, base.standing.contract, fleet, rolled),
+        *_verified(check, serving),
     )
-    return _Outcome(want, standing, resolution, verdicts, fleet, rolled, tuple(known))
+    return _Outcome(want, base, check, verdicts, fleet, rolled, tuple(known))
 
 
-def _resolve(
-    observed: ObservedModel, model: SunModel, defaults: Defaults, now: datetime, *, refused: bool
-) -> weights.Resolution:
-    if refused:
-        waiting = Verdict(ConditionType.WEIGHTS_READY, "Unknown", Reason.PENDING, "not looked at while refused")
-        return weights.Resolution(None, waiting)
-    source, pod = model.spec.prefill.source, weights.inherited(model.spec.template.spec)
-    question = weights.Question(source, _module(model), defaults.fetcher.told(source.download), pod)
-    held = model.spec.paused
-    return weights.resolve(observed.live, observed.key, observed.children, question, paused=held, now=now)
-
-
-def _module(model: SunModel) -> Weights:
-    """The task's own module as it stands in a pod."""
-    source, given = model.spec.prefill.source, GivenVolumes.of(model.spec.template.spec)
-    make = adapter_weights if model.spec.prefill.adapter else model_weights
-    return make(source.uri, source.credentials_secret_ref.name if source.credentials_secret_ref else "", given)
-
-
-def _target(
-    observed: ObservedModel,
-    model: SunModel,
-    contract: DecoderRevision,
-    report: ResolverReport,
-    defaults: Defaults,
-    known: list[ModelRevision],
-) -> ModelRevision:
-    """The revision that the spec asks for: the recorded one where it was built before."""
-    spec, module = model.spec, resolved(_module(model), report)
-    decoder = "/".join(spec.decoder_ref.resolve(observed.key.namespace))
-    base = [contract.report.resolved_uri, contract.report.digest, contract.secret] if spec.prefill.adapter else []
-    revision = revision_hash(
-        "model",
-        {
-            "form": FORM,
-            "engine": contract.engine.model_dump(mode="json"),
-            "kv": contract.kv_fingerprint.digest,
-            "decoder": decoder,
-            "decoderDigest": contract.decoder_digest,
-            "module": [module.uri, module.path, module.secret, report.digest],
-            "base": base,
-            "template": spec.template.given(),
-            "drain": spec.rollout.drain_timeout_seconds,
-            "deadline": spec.rollout.progress_deadline_seconds,
-            **asked_download(spec.prefill.source),
-        },
+def _check(
+    observed: ObservedModel, model: SunModel, base: Candidate, defaults: Defaults, current: str, now: datetime
+) -> Check:
+    """Golden prompts for the revision that is asked for."""
+    if base.target is None or base.module is None or observed.decoder is None:
+        return Check(cleared=True)
+    subject = verify.Subject(
+        base.target, base.module, observed.decoder, observed.decoder_deployments, observed.decode_pods
     )
-    found = next((record for record in known if record.revision == revision), None)
-    if found is not None:
-        return found
-    below = model_weights(contract.report.resolved_uri, contract.secret, module.given)
-    in_pod = [resolved(below, contract.report), module] if base else [module]
-    rank = (report.config.get(ADAPTER) or {}).get("rank")
-    adapter = {"adapter_path": names.ADAPTER_PATH, **({"max_lora_rank": rank} if rank else {})} if base else {}
-    kv = contract.kv_fingerprint
-    pod = EnginePod(
-        image=contract.engine.image,
-        pull_policy=defaults.pull_policy,
-        fetcher=defaults.fetcher.told(spec.prefill.source.download),
-        weights=in_pod,
-        settings=worker_settings("prefill", contract.engine, kv, spec.rollout.drain_timeout_seconds, **adapter),
-        labels=labels.pod_labels(observed.key, revision, kv),
-        start_deadline_seconds=spec.rollout.progress_deadline_seconds,
-        overlay=spec.template.to_wire(),
-    )
-    return ModelRevision(
-        revision=revision,
-        decoder=decoder,
-        decoder_digest=contract.decoder_digest,
-        digest=report.digest,
-        kv_fingerprint=kv,
-        template=template(pod),
-    )
+    source = model.spec.prefill.source
+    facts = verify.Facts(
+        observed.live, observed.key, observed.children, model.spec.verification, subject, observed.config_map,
+        defaults.fetcher.told(source.download), weights.inherited(model.spec.template.spec),
+        serving=base.target.revision == current, paused=model.spec.paused,
+    )  # fmt: skip
+    return verify.check(facts, now)
+
+
+def _verified(check: Check, serving: ModelRevision | None) -> list[Verdict]:
+    """``Verified``, where it was asked for, and who serves meanwhile."""
+    if check.verdict is None:
+        return []
+    verdict = check.verdict
+    if check.rejected and serving is not None:
+        return [replace(verdict, message=f"{verdict.message}; revision {serving.revision} goes on serving")]
+    return [verdict]
 
 
 def _current(observed: ObservedModel, known: list[ModelRevision]) -> str:
@@ -236,20 +201,24 @@ def _roll(
     observed: ObservedModel,
     model: SunModel,
     want: Wanted,
-    target: ModelRevision | None,
+    base: Candidate,
     known: list[ModelRevision],
-    *,
-    refused: bool,
+    check: Check,
 ) -> tuple[Fleet | None, Rolled | None]:
-    """Without a new revision (weights or decoder not ready, KV that does not fit) the serving one is kept as it is."""
-    current = _current(observed, known)
+    """Without a new revision (weights or decoder not ready, KV that does not fit, wrong answers to golden prompts) the
+    serving one is kept as it is."""
+    current, target = _current(observed, known), base.target
     serving = next((record for record in known if record.revision == current), None)
-    wanted = serving if target is None or _too_early(observed, target, serving) else target
-    if wanted is None or refused:
+    kept = target is None or _too_early(observed, target, serving) or (check.rejected and serving is not None)
+    wanted = serving if kept else target
+    if wanted is None or base.standing.refused:
         return None, None
     usable = _usable(observed, known, "/".join(model.spec.decoder_ref.resolve(observed.key.namespace)))
+    held = wanted is target and not check.cleared
+    if held:
+        usable = {revision: pods for revision, pods in usable.items() if revision != wanted.revision}
     work = observed.told.work if observed.told else {}
-    fleet = Fleet(observed.live, observed.key, observed.children, wanted, current, usable, work)
+    fleet = Fleet(observed.live, observed.key, observed.children, wanted, current, usable, work, held)
     rolled = revisions.roll(fleet, want, model.spec.rollout, uri=model.spec.prefill.source.uri)
     return fleet, rolled
 
@@ -346,14 +315,14 @@ def _prefill_ready(observed: ObservedModel, model: SunModel, wanted: Wanted, fle
 
 def _fields(observed: ObservedModel, model: SunModel, outcome: _Outcome) -> dict[str, object]:
     """The status without its conditions and generation."""
-    report, fleet, rolled = outcome.resolution.report, outcome.fleet, outcome.rolled
+    report, fleet, rolled = outcome.base.resolution.report, outcome.fleet, outcome.rolled
     known = list(outcome.known)
     current = revisions.current(fleet, rolled) if fleet and rolled else _current(observed, known)
     made = SunModelStatus(
         model_name=model.model_name,
         selector=labels.selector_text(labels.pool_selector(observed.key)),
         current_revision=current,
-        update_revision=fleet.target.revision if fleet else "",
+        update_revision=_asked_for(outcome),
         model=PrefillModelStatus(
             resolved_uri=report.resolved_uri, digest=report.digest, tuned_against=report.tuned_against
         )
@@ -361,6 +330,7 @@ def _fields(observed: ObservedModel, model: SunModel, outcome: _Outcome) -> dict
         else PrefillModelStatus(),
         kv_fingerprint=next((r.kv_fingerprint for r in known if r.revision == current), KVFingerprint()),
         effective_traffic=model.spec.traffic if observed.profiles else None,
+        verification=outcome.check.status,
     ).to_wire()
     for computed in ("conditions", "observedGeneration"):
         made.pop(computed)
@@ -370,13 +340,22 @@ def _fields(observed: ObservedModel, model: SunModel, outcome: _Outcome) -> dict
     return made | (revisions.counts(fleet) if fleet else {})
 
 
+def _asked_for(outcome: _Outcome) -> str:
+    """The revision of the spec, also while its wrong answers keep it from being rolled out."""
+    if outcome.check.rejected and outcome.base.target is not None:
+        return outcome.base.target.revision
+    return outcome.fleet.target.revision if outcome.fleet else ""
+
+
 def _traffic(observed: ObservedModel, model: SunModel, outcome: _Outcome, current: str) -> object:
     """None while something that does not pass by itself forbids it; a pause freezes what is there."""
-    if model.spec.paused and not outcome.standing.no_traffic:
+    if model.spec.paused and not outcome.base.standing.no_traffic:
         return list(status_of(observed.live).get("traffic") or ())
     fleet = outcome.fleet
-    if fleet is None or outcome.standing.no_traffic:
+    if fleet is None or outcome.base.standing.no_traffic:
         return []
+    # A task that never had pods: its requests are held and bring up the first one, which is then checked.
+    current = current or (fleet.target.revision if outcome.want.count == 0 else "")
     percent = traffic.shares(fleet.usable, current, fleet.target.revision)
     uid = str(observed.live["metadata"]["uid"])
     return [entry.to_wire() for entry in traffic.entries(observed.key, uid, percent, outcome.known)]

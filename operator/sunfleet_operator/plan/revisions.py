@@ -21,7 +21,7 @@ from sunfleet_operator.plan.actions import Apply, Delete, Mark, Scale, Write
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.plan.replicas import Wanted
 from sunfleet_operator.plan.weights import next_number
-from sunfleet_operator.records import DecoderRevision, ModelRevision, WeightsRecord
+from sunfleet_operator.records import DecoderRevision, ModelRevision, VerificationRecord, WeightsRecord
 from sunfleet_operator.types import (
     Json,
     Key,
@@ -37,6 +37,8 @@ from sunfleet_operator.types import (
     status_of,
 )
 
+_LAST_CHECKS = 2
+
 
 @dataclass(frozen=True)
 class Fleet:
@@ -49,6 +51,7 @@ class Fleet:
     current: str  # the revision that serves by itself; empty when none ever did
     usable: Mapping[str, int]  # pods per revision that can serve
     work: Mapping[str, float] = field(default_factory=dict)  # requests by pod name, where they are known
+    held: bool = False  # the target may not take over before it has answered golden prompts
 
     def deployment(self, revision: str) -> Json | None:
         return next((d for d in self.children.deployments if revision_of(d) == revision), None)
@@ -104,7 +107,7 @@ def roll(fleet: Fleet, wanted: Wanted, spec: Rollout, *, uri: str, keep: int = 0
 
 def _done(fleet: Fleet, want: int, target: rollout.Side, others: Sequence[rollout.Side]) -> bool:
     """Once a revision serves alone its roll-out is over, whatever becomes of its pods later."""
-    if fleet.deployment(target.revision) is None:
+    if fleet.held or fleet.deployment(target.revision) is None:
         return False
     alone = fleet.current == target.revision and not any(other.replicas for other in others)
     return alone or rollout.finished(want, target, others)
@@ -189,13 +192,18 @@ def _trim(fleet: Fleet, limit: int, uri: str) -> list[Write]:
     """Records beyond the history limit, of revisions and of resolved URIs; those in use stay."""
     revisions: list[Json] = []
     weights: list[Json] = []
+    checks: list[Json] = []
     for item in sorted(fleet.children.records, key=records.number, reverse=True):
         parsed = records.parse(item)
         if isinstance(parsed, WeightsRecord):
             weights += [item] if parsed.uri != uri else []
+        elif isinstance(parsed, VerificationRecord):
+            checks.append(item)
         elif item["metadata"]["name"] != labels.child_name(fleet.key, fleet.target.revision):
             revisions.append(item)
-    return [Delete(Ref.of("ControllerRevision", item)) for item in (*revisions[limit:], *weights[limit:])]
+    # Of checks the last ones also stay without any history: they say that what serves may serve.
+    old = (*revisions[limit:], *weights[limit:], *checks[limit + _LAST_CHECKS :])
+    return [Delete(Ref.of("ControllerRevision", item)) for item in old]
 
 
 def progress(fleet: Fleet, rolled: Rolled, want: int) -> Verdict:
@@ -215,6 +223,8 @@ def progress(fleet: Fleet, rolled: Rolled, want: int) -> Verdict:
             f"revision {revision} made no progress within rollout.progressDeadlineSeconds{detail}",
         )
     text = f"revision {revision}: {side.usable} of {want} pods serve"
+    if fleet.held:
+        text += ", and none before it has answered golden prompts (Verified)"
     if others:
         left = ", ".join(f"{o.revision} ({o.replicas} wanted, {o.present} present)" for o in others)
         text += f"; still there: {left}"

@@ -14,7 +14,10 @@ from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.types import Json, Manifest, metadata, status_of
 
 # Written by others; ours are compared without them.
-_FOREIGN: Final = frozenset({ConditionType.ROUTER_SYNCED, ConditionType.VERIFIED})
+_FOREIGN: Final = frozenset({ConditionType.ROUTER_SYNCED})
+
+# Of ours, what is left out when there is nothing to tell: then it has to go.
+_OPTIONAL: Final = frozenset({"verification", "canary"})
 
 
 def live_conditions(live: Json) -> Sequence[Mapping[str, Any]]:
@@ -43,7 +46,7 @@ def write(live: Json, fields: Mapping[str, Any], verdicts: Sequence[Verdict], no
 
 
 def _same(status: Mapping[str, Any], live: Json) -> bool:
-    before = {key: value for key, value in status_of(live).items() if key in status}
+    before = {key: value for key, value in status_of(live).items() if key in status or key in _OPTIONAL}
     return {**status, "conditions": _by_type(status["conditions"])} == {
         **before,
         "conditions": _by_type(live_conditions(live)),

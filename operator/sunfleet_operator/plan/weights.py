@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -20,11 +20,11 @@ from sunfleet_operator.build.record import record
 from sunfleet_operator.build.resolver import resolver_job
 from sunfleet_operator.build.weights import FETCHED_SCHEMES, Fetcher, Weights
 from sunfleet_operator.observed import Children
-from sunfleet_operator.plan import pods
+from sunfleet_operator.plan import jobs, pods
 from sunfleet_operator.plan.actions import Apply, Delete, Write
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.records import WeightsRecord
-from sunfleet_operator.types import Json, Key, Ref, labels_of, name_of, revision_of, status_of
+from sunfleet_operator.types import Json, Key, Ref, name_of, revision_of
 
 _ASK_AGAIN_SECONDS = 60
 _TYPE = ConditionType.WEIGHTS_READY
@@ -84,21 +84,32 @@ def inherited(template_spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def resolve(
-    owner: Json, key: Key, children: Children, question: Question, *, paused: bool, now: datetime
+    owner: Json,
+    key: Key,
+    children: Children,
+    question: Question,
+    *,
+    paused: bool,
+    now: datetime,
+    leave: Collection[str] = (),
 ) -> Resolution:
-    """The recorded answer; without one, the state of the Job that looks for it. While ``paused`` nothing is started."""
+    """The recorded answer; without one, the state of the Job that looks for it. While ``paused`` nothing is started.
+
+    ``leave``: ids of other questions of the same object, whose Jobs are none of this one's business.
+    """
     source = question.source
+    resolvers = [job for job in jobs.of_role(children.jobs, names.ROLE_RESOLVER) if revision_of(job) not in leave]
     known = next((r for r in records.newest(children.records, WeightsRecord) if r.uri == source.uri), None)
     if known is not None:
-        done = tuple(Delete(Ref.of("Job", job)) for job in children.jobs)
+        done = tuple(Delete(Ref.of("Job", job)) for job in resolvers)
         return Resolution(known.report, _resolved(source, known.report), () if paused else done)
     if fault := question.fault:
         return _failed(Reason.VOLUME_NOT_FOUND, fault)
     if paused:
         return _failed(Reason.PAUSED, f"{source.uri} is not resolved while spec.paused is true")
     asked = question.id(key)
-    job = next((job for job in children.jobs if revision_of(job) == asked), None)
-    stale = tuple(Delete(Ref.of("Job", other)) for other in children.jobs if other is not job)
+    job = next((job for job in resolvers if revision_of(job) == asked), None)
+    stale = tuple(Delete(Ref.of("Job", other)) for other in resolvers if other is not job)
     if job is None:
         start = Apply(resolver_job(owner, key, asked, question.weights, question.fetcher, question.pod))
         return Resolution(None, _resolving(source, "resolver Job created"), (*stale, start))
@@ -107,17 +118,17 @@ def resolve(
 
 
 def _outcome(owner: Json, key: Key, children: Children, source: WeightsSource, job: Json, now: datetime) -> Resolution:
-    found = _report(_pods_of(job, children.pods))
+    found = _report(jobs.pods_of(job, children.pods))
     if isinstance(found, ResolverReport) and found.digest:
         name = labels.weights_record_name(key, source.uri)
         written = record(
             owner, key, name, WeightsRecord(uri=source.uri, report=found).data(), number=next_number(children)
         )
         return Resolution(found, _resolved(source, found), (Apply(written),))
-    ended = _ended(job)
+    ended = jobs.ended(job)
     if ended is not None:
         return _lost(source, job, found, left=_ASK_AGAIN_SECONDS - (now - ended).total_seconds())
-    failure = _failure(found) or pods.problem(_pods_of(job, children.pods))
+    failure = _failure(found) or pods.problem(jobs.pods_of(job, children.pods))
     if failure is not None:
         return _failed(failure[0], f"{source.uri}: {failure[1]} (Job {name_of(job)} keeps trying)")
     return Resolution(None, _resolving(source, f"Job {name_of(job)} runs"))
@@ -137,27 +148,10 @@ def next_number(children: Children) -> int:
     return 1 + max((records.number(item) for item in children.records), default=0)
 
 
-def _pods_of(job: Json, all_pods: Sequence[Json]) -> list[Json]:
-    """Newest first."""
-    own = [
-        pod
-        for pod in all_pods
-        if labels_of(pod).get(names.LABEL_ROLE) == names.ROLE_RESOLVER and revision_of(pod) == revision_of(job)
-    ]
-    return sorted(own, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True)
-
-
 def _report(job_pods: Sequence[Json]) -> ResolverReport | str | None:
     """The last thing that a resolver said: its report, other words, or nothing yet."""
-    for pod in job_pods:
-        if status_of(pod).get("reason"):
-            continue  # evicted: it was stopped, and its exit code says nothing of the weights
-        for status in status_of(pod).get("containerStatuses") or ():
-            for state in (status.get("state") or {}, status.get("lastState") or {}):
-                ended = state.get("terminated")
-                if ended:
-                    return _parse(str(ended.get("message") or ""), pods.last_words(status))
-    return None
+    words = jobs.last_words(job_pods)
+    return None if words is None else _parse(words.message, words.otherwise)
 
 
 def _parse(message: str, otherwise: str) -> ResolverReport | str:
@@ -171,13 +165,6 @@ def _failure(found: ResolverReport | str | None) -> tuple[str, str] | None:
     if isinstance(found, ResolverReport):
         return found.error_reason or Reason.RESOLVE_FAILED, found.error_message or "the resolver's report has no digest"
     return (Reason.RESOLVE_FAILED, found) if found else None
-
-
-def _ended(job: Json) -> datetime | None:
-    for condition in status_of(job).get("conditions") or ():
-        if condition.get("type") in {"Complete", "Failed"} and condition.get("status") == "True":
-            return datetime.fromisoformat(str(condition["lastTransitionTime"]))
-    return None
 
 
 def _resolved(source: WeightsSource, report: ResolverReport) -> Verdict:

@@ -75,11 +75,12 @@ class FakeEngine(EngineControl):
 
     def __init__(
         self, role: Literal["prefill", "decode"], *, identity: str = "", behaviour: dict[str, Any] | None = None,
-        port: int = 0, side_channel_port: int = 0, **settings: Any,
+        host: str = _HOST, port: int = 0, side_channel_port: int = 0, **settings: Any,
     ) -> None:  # fmt: skip
         self.role = role
         self.identity = identity
-        super().__init__(f"http://{_HOST}:{port}")
+        self.host = host
+        super().__init__(f"http://{host}:{port}")
         self.port = port
         self.side_channel_port = side_channel_port
         self._behaviour = behaviour or {}
@@ -99,8 +100,9 @@ class FakeEngine(EngineControl):
         environment = {
             **os.environ,
             **settings.to_env(),
+            "SUNFLEET_WORKER_POD_IP": self.host,
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "SUNFLEET_FAKE_HOST": _HOST,
+            "SUNFLEET_FAKE_HOST": self.host,
             "SUNFLEET_FAKE_IDENTITY": self.identity,
             "SUNFLEET_FAKE_BEHAVIOUR": json.dumps(self._behaviour),
         }
@@ -111,7 +113,7 @@ class FakeEngine(EngineControl):
             raise RuntimeError(f"the fake engine ended at once with {self._process.wait(_START_SECONDS)}")
         where = json.loads(line)
         self.port, self.side_channel_port = where["port"], where["side_channel_port"]
-        self.url = f"http://{_HOST}:{self.port}"
+        self.url = f"http://{self.host}:{self.port}"
         self.identity = where["identity"]
         return self
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from sunfleet_api import names
 from sunfleet_api.kinds import KINDS
-from sunfleet_api.worker import ResolverReport
+from sunfleet_api.worker import ResolverReport, VerificationReport
 from sunfleet_apitest.client import Api, RefusedError
 from sunfleet_apitest.paths import collection
 from sunfleet_optest.objects import report
@@ -78,12 +78,16 @@ class Process:
 
 @dataclass
 class Fleet:
-    """One namespace. ``resolve`` answers for resolver Jobs, ``healthy`` says whether a Deployment's pods come up."""
+    """One namespace. ``resolve`` answers for resolver Jobs, ``verify`` for verifier Jobs (``None``: it runs on),
+    ``healthy`` says whether a Deployment's pods come up. Where ``address`` gives an IP for a Deployment it has a pod.
+    """
 
     api: Api
     namespace: str
     resolve: Callable[[str], ResolverReport] = report
     healthy: Callable[[Document], bool] = lambda _: True
+    verify: Callable[[Document], VerificationReport | None] = lambda _: None
+    address: Callable[[Document], str] = lambda _: ""
     _pods: dict[str, str] = field(default_factory=dict)
 
     # What people do ------------------------------------------------------------------------------------------------
@@ -177,6 +181,8 @@ class Fleet:
                 self._run_job(live)
 
     def _run_deployment(self, live: Document) -> None:
+        if ip := self.address(live):
+            self._run_pod(live, ip)
         replicas = live["spec"]["replicas"]
         up = replicas if self.healthy(live) else 0
         status = {
@@ -191,6 +197,19 @@ class Fleet:
             path = f"/apis/apps/v1/namespaces/{self.namespace}/deployments/{live['metadata']['name']}/status"
             self.api.merge(path, {"status": status})
 
+    def _run_pod(self, live: Document, ip: str) -> None:
+        """One for the whole Deployment, Ready while that wants any."""
+        name, template = live["metadata"]["name"], live["spec"]["template"]
+        pods = f"/api/v1/namespaces/{self.namespace}/pods"
+        if name in self._pods:
+            return
+        pod = {"metadata": {"name": name, "labels": template["metadata"]["labels"]}, "spec": template["spec"]}
+        self.api.create(pods, pod, strict=False)
+        self._pods[name] = live["metadata"]["uid"]
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        status = {"conditions": [ready], "podIP": ip, "podIPs": [{"ip": ip}], "phase": "Running"}
+        self.api.merge(f"{pods}/{name}/status", {"status": status})
+
     def _run_job(self, live: Document) -> None:
         template, name = live["spec"]["template"], live["metadata"]["name"]
         pods = f"/api/v1/namespaces/{self.namespace}/pods"
@@ -198,11 +217,19 @@ class Fleet:
             pod = {"metadata": {"name": name, "labels": template["metadata"]["labels"]}, "spec": template["spec"]}
             self.api.create(pods, pod, strict=False)
             self._pods[name] = live["metadata"]["uid"]
-        said = self.resolve(template["spec"]["containers"][0]["args"][1])
-        ended = {"exitCode": 0 if said.digest else 1, "message": said.model_dump_json()}
-        state = {"terminated": ended} if said.digest else {"waiting": {"reason": "CrashLoopBackOff"}}
+        role = live["metadata"]["labels"][names.LABEL_ROLE]
+        said = (
+            self.resolve(template["spec"]["containers"][0]["args"][1])
+            if role == names.ROLE_RESOLVER
+            else self.verify(live)
+        )
+        if said is None:
+            return
+        fine = bool(said.digest) if isinstance(said, ResolverReport) else not said.error_reason
+        ended = {"exitCode": 0 if fine else 1, "message": said.model_dump_json()}
+        state = {"terminated": ended} if fine else {"waiting": {"reason": "CrashLoopBackOff"}}
         container = {
-            "name": names.ROLE_RESOLVER, "image": "weights", "imageID": "", "ready": False, "restartCount": 0,
+            "name": role, "image": "weights", "imageID": "", "ready": False, "restartCount": 0,
             "state": state, "lastState": {"terminated": ended},
         }  # fmt: skip
         self.api.merge(f"{pods}/{name}/status", {"status": {"containerStatuses": [container]}})

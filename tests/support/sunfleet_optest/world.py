@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sunfleet_api import names
-from sunfleet_api.worker import ResolverReport
+from sunfleet_api.worker import ResolverReport, VerificationReport
 from sunfleet_operator.build.weights import Fetcher
 from sunfleet_operator.index import Index
 from sunfleet_operator.observed import Defaults
@@ -26,7 +26,8 @@ DEFAULTS = Defaults(engine_image="worker:1", fetcher=Fetcher(image="weights:1"))
 class World:
     """Reconciles everything, lets controllers move, and again, until nothing changes any more.
 
-    ``resolve`` is what a resolver says of a URI, ``healthy`` whether pods of a Deployment become available.
+    ``resolve`` is what a resolver says of a URI, ``healthy`` whether pods of a Deployment become available, ``verify``
+    what a verifier Job finds out (``None``: it runs on). ``with_pods``: Deployments have pods with addresses.
     """
 
     def __init__(self, defaults: Defaults = DEFAULTS) -> None:
@@ -35,6 +36,8 @@ class World:
         self.now = datetime(2026, 1, 1, 12, tzinfo=UTC)
         self.resolve: Callable[[str], ResolverReport] = report
         self.healthy: Callable[[Document], bool] = lambda _: True
+        self.verify: Callable[[Document], VerificationReport | None] = lambda _: VerificationReport(passed=3, total=3)
+        self.with_pods = False
         self.told: Callable[[Key], Told | None] = lambda _: None
         self.noted: Callable[[Key, Json | None], None] = lambda _, __: None
 
@@ -86,19 +89,51 @@ class World:
             "readyReplicas": available,
             "availableReplicas": available,
         }
+        moved = self._run_pods(live, available) if self.with_pods else False
         if live.get("status") == status:
-            return False
+            return moved
         live["status"] = status
         return True
+
+    def _run_pods(self, live: Document, available: int) -> bool:
+        """As many as wanted; the first ``available`` of them are Ready."""
+        meta, template = live["metadata"], live["spec"]["template"]
+        owner = [{"uid": meta["uid"], "controller": True, "kind": "Deployment", "name": meta["name"]}]
+        wanted: dict[Any, Document] = {}
+        for number in range(live["spec"]["replicas"]):
+            name = f"{meta['name']}-{number}"
+            ready = {"type": "Ready", "status": "True" if number < available else "False"}
+            made = {"name": name, "namespace": meta["namespace"], "uid": name, "labels": template["metadata"]["labels"]}
+            wanted["Pod", meta["namespace"], name] = {
+                "kind": "Pod",
+                "metadata": {**made, "ownerReferences": owner},
+                "status": {"conditions": [ready], "podIP": f"10.0.{len(meta['name'])}.{number}"},
+            }
+        present = {
+            place: pod for place, pod in self.store.objects.items() if pod["metadata"].get("ownerReferences") == owner
+        }
+        for place in present.keys() - wanted.keys():
+            del self.store.objects[place]
+        self.store.objects.update(wanted)
+        return present != wanted
 
     def _run_job(self, live: Document) -> bool:
         meta = live["metadata"]
         place = ("Pod", meta["namespace"], f"{meta['name']}-pod")
-        said = self.resolve(live["spec"]["template"]["spec"]["containers"][0]["args"][1])
-        ended = {"exitCode": 0 if said.digest else 1, "message": json.dumps(said.model_dump(mode="json"))}
-        state = {"terminated": ended} if said.digest else {"waiting": {"reason": "CrashLoopBackOff"}}
+        role = live["metadata"]["labels"][names.LABEL_ROLE]
+        if role == names.ROLE_VERIFIER:
+            found = self.verify(live)
+            if found is None:
+                return False
+            ended = {"exitCode": 1 if found.error_reason else 0, "message": found.model_dump_json()}
+            state: Document = {"terminated": ended}
+            live["status"] = self._over(failed=bool(found.error_reason))
+        else:
+            said = self.resolve(live["spec"]["template"]["spec"]["containers"][0]["args"][1])
+            ended = {"exitCode": 0 if said.digest else 1, "message": json.dumps(said.model_dump(mode="json"))}
+            state = {"terminated": ended} if said.digest else {"waiting": {"reason": "CrashLoopBackOff"}}
         container = {
-            "name": names.ROLE_RESOLVER,
+            "name": role,
             "image": "weights:1",
             "state": state,
             "lastState": {"terminated": ended},
@@ -112,6 +147,11 @@ class World:
         pod = {"name": place[2], "namespace": place[1], "uid": place[2], "labels": labels, "ownerReferences": owner}
         self.store.objects[place] = {"kind": "Pod", "metadata": pod, "status": status}
         return True
+
+    def _over(self, *, failed: bool) -> Document:
+        when = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        type_ = "Failed" if failed else "Complete"
+        return {"conditions": [{"type": type_, "status": "True", "lastTransitionTime": when}]}
 
     # Looking -------------------------------------------------------------------------------------------------------
 

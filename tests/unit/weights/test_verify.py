@@ -139,7 +139,10 @@ BAD: dict[str, tuple[Any, str]] = {
     "no file": (None, "GoldenPromptsNotFound"),
     "no JSON": (b"{", "InvalidGoldenPrompts"),
     "no prompts": (b"{}", "InvalidGoldenPrompts"),
-    "a prompt without an answer": (b'{"prompts": [{"prompt_token_ids": [1], "token_ids": []}]}', "InvalidGoldenPrompts"),
+    "a prompt without an answer": (
+        b'{"prompts": [{"prompt_token_ids": [1], "token_ids": []}]}',
+        "InvalidGoldenPrompts",
+    ),
 }
 
 

@@ -94,7 +94,9 @@ def _report(report: ResolverReport | VerificationReport, path: Path | None) -> N
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m sunfleet_weights", description="Resolve, fetch or verify model weights by URI.")
+    parser = argparse.ArgumentParser(
+        "python -m sunfleet_weights", description="Resolve, fetch or verify model weights by URI."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     resolve = _command(commands, "resolve", "say what a URI is: its revision, its digest, and what KV depends on")
     resolve.add_argument("--to", "--mounted", metavar="PATH", default="", help="where a claim or a volume is mounted")

@@ -1,0 +1,54 @@
+"""What Jobs that run for an object have to say: their pods, and the last words of these. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sunfleet_api import names
+from sunfleet_operator.plan import pods
+from sunfleet_operator.types import Json, labels_of, revision_of, status_of
+
+
+@dataclass(frozen=True)
+class LastWords:
+    """A container's termination message, and what to say when it cannot be read."""
+
+    message: str
+    otherwise: str
+
+
+def of_role(jobs: Sequence[Json], role: str) -> list[Json]:
+    """Jobs that were made for one purpose."""
+    return [job for job in jobs if labels_of(job).get(names.LABEL_ROLE) == role]
+
+
+def pods_of(job: Json, all_pods: Sequence[Json]) -> list[Json]:
+    """Newest first."""
+    role = labels_of(job).get(names.LABEL_ROLE)
+    own = [
+        pod for pod in all_pods if labels_of(pod).get(names.LABEL_ROLE) == role and revision_of(pod) == revision_of(job)
+    ]
+    return sorted(own, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True)
+
+
+def last_words(job_pods: Sequence[Json]) -> LastWords | None:
+    """The last thing that a pod of the Job said; ``None`` while none has ended."""
+    for pod in job_pods:
+        if status_of(pod).get("reason"):
+            continue  # evicted: it was stopped, and its exit code says nothing of what it was to find out
+        for status in status_of(pod).get("containerStatuses") or ():
+            for state in (status.get("state") or {}, status.get("lastState") or {}):
+                ended = state.get("terminated")
+                if ended:
+                    return LastWords(str(ended.get("message") or ""), pods.last_words(status))
+    return None
+
+
+def ended(job: Json) -> datetime | None:
+    """When the Job was over, whatever came of it."""
+    for condition in status_of(job).get("conditions") or ():
+        if condition.get("type") in {"Complete", "Failed"} and condition.get("status") == "True":
+            return datetime.fromisoformat(str(condition["lastTransitionTime"]))
+    return None
