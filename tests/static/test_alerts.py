@@ -21,10 +21,18 @@ def exported() -> set[str]:
     """Counters by the name that Prometheus sees: the code leaves their prefix to a constant, and ``_total`` out."""
     router = (ROOT / "router/sunfleet_router/metrics.py").read_text()
     pods = (ROOT / "worker_images/vllm/sunfleet_worker/frontend/metrics.py").read_text()
+    operator = (ROOT / "operator/sunfleet_operator/metrics.py").read_text()
     counters = {f"sunfleet_router_{name}_total" for name in re.findall(r'_counter\(\s*"(\w+)"', router)}
     gauges = {f"sunfleet_router_{name}" for name in re.findall(r'_gauge\(\s*"(\w+)"', router)}
     of_pods = set(re.findall(r'Gauge\(\s*"(sunfleet_\w+)"', pods))
-    return counters | gauges | of_pods | {f"{name}_total" for name in re.findall(r'Counter\(\s*"(sunfleet_\w+)"', pods)}
+    of_operator = set(re.findall(r'= \w+\(\s*"(sunfleet_operator_\w+)"', operator))
+    return (
+        counters
+        | gauges
+        | of_pods
+        | of_operator
+        | {f"{name}_total" for name in re.findall(r'Counter\(\s*"(sunfleet_\w+)"', pods)}
+    )
 
 
 @EACH
