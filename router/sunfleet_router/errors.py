@@ -236,6 +236,13 @@ class HandoverIncompleteError(LegFailedError):
         )
 
 
+class UnsayableAnswerError(RouterError):
+    """The answer is right, and the API that the client speaks has no form for it."""
+
+    status = 502
+    code = "unsayable_answer"
+
+
 class StreamCutError(RouterError):
     status = 502
     code = "stream_interrupted"

@@ -129,6 +129,7 @@ def test_a_response_is_the_stock_servers(servers: Servers, judge: Judge, name: s
 
 
 ASKED = [{"role": "user", "content": QUESTION}]
+WEATHER = [{"role": "user", "content": "Call get_weather for the city of Rome."}]
 USED = [
     {"role": "user", "content": "What is the weather in Rome?"},
     {"role": "assistant", "content": [
@@ -149,8 +150,13 @@ MESSAGES: dict[str, Json] = {
     "no thinking": {"thinking": {"type": "disabled"}},
     "JSON schema": {"output_config": {"format": {"type": "json_schema", "schema": PERSON}}},
     "tools offered": {"tools": [TOOL]},
-    "any tool": {"tools": [TOOL], "tool_choice": {"type": "any"}, "max_tokens": 80},
-    "a tool named": {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "get_weather"}, "max_tokens": 60},
+    "any tool": {"messages": WEATHER, "tools": [TOOL], "tool_choice": {"type": "any"}, "max_tokens": 80},
+    "a tool named": {
+        "messages": WEATHER,
+        "tools": [TOOL],
+        "tool_choice": {"type": "tool", "name": "get_weather"},
+        "max_tokens": 60,
+    },
 }
 
 
@@ -160,6 +166,22 @@ def test_a_message_is_the_stock_servers(servers: Servers, judge: Judge, name: st
     body = {"model": TASK, "messages": ASKED, "max_tokens": 40, "temperature": 0, **MESSAGES[name]}
     ours, stock = both(servers, "/v1/messages", {**body, "stream": stream})
     judged(judge, of_message(ours), of_message(stock))
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "get_weather"}], ids=["any", "named"])
+def test_a_call_that_no_message_can_hold_is_an_error_of_both(servers: Servers, choice: Json) -> None:
+    """Asked for colours, the sample model calls the weather with a word for its arguments."""
+    body = {
+        "model": TASK,
+        "messages": ASKED,
+        "max_tokens": 80,
+        "temperature": 0,
+        "tools": [TOOL],
+        "tool_choice": choice,
+    }
+    ours, stock = (post(url, "/v1/messages", body) for url in (servers.sunfleet_url, servers.stock_url))
+    assert (ours.status, ours.body["error"]["code"]) == (502, "unsayable_answer")
+    assert (stock.status, "valid dictionary" in stock.body["error"]["message"]) == (400, True)
 
 
 TOKENIZED: dict[str, tuple[str, Json]] = {

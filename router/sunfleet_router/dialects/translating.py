@@ -9,8 +9,9 @@ import orjson
 
 from sunfleet_router import clientbody, sse
 from sunfleet_router.clientbody import Ask
-from sunfleet_router.dialects import Answering, Dialect
+from sunfleet_router.dialects import Answering, Dialect, Json
 from sunfleet_router.dialects.messages import Messages
+from sunfleet_router.errors import UnsayableAnswerError
 from sunfleet_router.relay import Send
 
 _LENGTH = b"content-length"
@@ -72,14 +73,20 @@ class Translating:
             return b""
         return answering.broken(chunk["error"]) if "error" in chunk else answering.chunk(chunk)
 
-    async def _whole(self) -> None:
-        status, answer = self._start["status"], orjson.loads(self._body)
-        translated = answer
+    def _translated(self, status: int, answer: Json) -> tuple[int, Json]:
+        """Status and body of an answer that is not streamed."""
         if status != 200:
-            translated = self._dialect.refused(status, answer["error"])
-        elif self._answering is not None:
-            translated = self._answering.whole(answer)
+            return status, self._dialect.refused(status, answer["error"])
+        if self._answering is None:
+            return status, answer
+        try:
+            return status, self._answering.whole(answer)
+        except UnsayableAnswerError as error:
+            return error.status, self._dialect.refused(error.status, error.to_object()["error"])
+
+    async def _whole(self) -> None:
+        status, translated = self._translated(self._start["status"], orjson.loads(self._body))
         body = orjson.dumps(translated)
         headers = [header for header in self._start["headers"] if header[0] != _LENGTH]
-        await self._send({**self._start, "headers": [*headers, (_LENGTH, str(len(body)).encode())]})
+        await self._send({**self._start, "status": status, "headers": [*headers, (_LENGTH, str(len(body)).encode())]})
         await self._send({"type": "http.response.body", "body": body, "more_body": False})

@@ -7,9 +7,12 @@ from hashlib import sha256
 from typing import Any
 
 import anthropic
+import orjson
 import pytest
 
 from sunfleet_fakes.harness import expected_text, tokenize
+from sunfleet_router.dialects.messages import Messages
+from sunfleet_router.dialects.translating import Translating
 from sunfleet_router_harness import SALT, Engines, Router, RouterFactory, fleet_file
 from sunfleet_router_streams import aimed_at, count, named_events, until
 
@@ -255,3 +258,23 @@ async def test_keys_are_asked_for_and_limit_models_in_anthropics_words_too(
         assert (await router.post(path, body, authorization="Bearer right"))[0] == 404
     async with anthropic.AsyncAnthropic(base_url=router.url, api_key="right", max_retries=0) as client:
         assert (await client.messages.create(model="code", max_tokens=5, messages=QUESTION)).usage.output_tokens == 5
+
+
+@pytest.mark.parametrize("arguments", ['"Rome"', "[1]", "7", "null"])
+async def test_a_call_whose_arguments_are_no_object_is_an_error_and_no_odd_message(arguments: str) -> None:
+    """The official clients declare ``input`` an object; the answer is right, so it is not made again."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    translating = Translating(send, Messages())
+    translating.read(orjson.dumps(BODY), "1")
+    call = {"id": "c", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+    answer = {"choices": [{"message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+    await translating({"type": "http.response.start", "status": 200, "headers": []})
+    await translating({"type": "http.response.body", "body": orjson.dumps(answer)})
+    told = orjson.loads(sent[1]["body"])
+    assert sent[0]["status"] == 502
+    assert (told["type"], told["error"]["type"], told["error"]["code"]) == ("error", "api_error", "unsayable_answer")
+    assert "'weather'" in told["error"]["message"]

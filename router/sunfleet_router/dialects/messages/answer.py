@@ -9,6 +9,7 @@ import orjson
 
 from sunfleet_router.dialects import Json
 from sunfleet_router.dialects.chat import calls_of, choice_of, count, detail, function_of
+from sunfleet_router.errors import UnsayableAnswerError
 
 
 class Message:
@@ -32,6 +33,7 @@ class Message:
     # a whole answer
 
     def whole(self, answer: Json) -> Json:
+        """Raises :class:`UnsayableAnswerError` for a call whose arguments are JSON, and no object."""
         choice = choice_of(answer)
         message = choice.get("message") or {}
         calls = calls_of(message)
@@ -149,6 +151,11 @@ def _tool_use(call: Json) -> Json:
         arguments = orjson.loads(function.get("arguments") or "{}")
     except orjson.JSONDecodeError:  # cut off, which the stop reason says
         arguments = {}
+    if not isinstance(arguments, dict):
+        raise UnsayableAnswerError(
+            f"The model called the tool {function.get('name')!r} with arguments that are no JSON object, which a "
+            "message cannot hold. Ask again in other words, or ask for a chat completion, whose arguments are text."
+        )
     return {"type": "tool_use", "id": call.get("id"), "name": function.get("name", ""), "input": arguments}
 
 
