@@ -16,7 +16,13 @@ from dataclasses import replace
 from typing import Final
 
 from sunfleet_router.claim import Claim
-from sunfleet_router.errors import BusyError, NoDecodeEndpointError, PhaseTimeoutError, RouterError
+from sunfleet_router.errors import (
+    BusyError,
+    CircuitOpenError,
+    NoDecodeEndpointError,
+    PhaseTimeoutError,
+    RouterError,
+)
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.line import Line, Waiter
 from sunfleet_router.load import Load
@@ -26,7 +32,7 @@ from sunfleet_router.policies.fair import FairShare
 from sunfleet_router.snapshot import Endpoint, Snapshot
 from sunfleet_router.waiting import Waiting
 
-_LOOK_AGAIN: Final = 0.25  # seconds: a pod that is no suspect any more tells nobody
+_LOOK_AGAIN: Final = 0.25  # seconds: a pod that is no suspect any more, or not ejected, tells nobody
 
 
 class Seat:
@@ -68,7 +74,8 @@ class Admission:
     async def reserve(self, claim: Claim) -> AsyncIterator[Seat]:
         """Room on a decode pod, perhaps after waiting.
 
-        Raises :class:`NoDecodeEndpointError` when no pod could ever take it, :class:`BusyError` or
+        Raises :class:`NoDecodeEndpointError` when no pod could ever take it, :class:`CircuitOpenError` when all that
+        could keep failing, :class:`BusyError` or
         :class:`OverloadedError` when the line is full or too slow, and :class:`PhaseTimeoutError` when the request's
         own time is over.
         """
@@ -94,7 +101,10 @@ class Admission:
         pool = self._fleet.snapshot.pool(claim.decoder)
         stay = [pod for pod in pool if pod.uid == seat.endpoint.uid and pod.fingerprint == fingerprint]
         for candidates in (stay, pool):
-            choice = policy.choose(facts, candidates, self._taken(), self._load.suspects(), two=bool(self.others))
+            choice = policy.choose(
+                facts, candidates, self._taken(), self._load.suspects(), ejected=self._load.ejected(),
+                two=bool(self.others),
+            )  # fmt: skip
             if isinstance(choice, Choice):
                 seat.endpoint = choice.endpoint
                 break
@@ -154,7 +164,7 @@ class Admission:
             return
         if self._serve_resumed(line):
             self._serve_new(line)
-        if line.resumed and line.timer is None:
+        if line and line.timer is None and (line.resumed or self._load.ejected()):
             line.timer = asyncio.get_running_loop().call_later(_LOOK_AGAIN, self._look_again, decoder)
         if not line:
             if line.timer is not None:
@@ -193,13 +203,18 @@ class Admission:
     def _choose(self, claim: Claim) -> Choice | Wait | Reject:
         pool = self._fleet.snapshot.pool(claim.decoder)
         choose = policy.choose_again if claim.resumed else policy.choose
-        return choose(claim.facts, pool, self._taken(), self._load.suspects(), two=bool(self.others))
+        return choose(
+            claim.facts, pool, self._taken(), self._load.suspects(), ejected=self._load.ejected(),
+            two=bool(self.others),
+        )  # fmt: skip
 
     def _taken(self) -> Mapping[str, int]:
         return self.reserved + self.others if self.others else self.reserved
 
     def _book(self, claim: Claim, choice: Choice | Reject) -> Endpoint:
         if isinstance(choice, Reject):
+            if choice.reason == "ejected":
+                raise CircuitOpenError("decode", choice.seconds)
             raise NoDecodeEndpointError("No decode pod is ready for this model at the moment; try again in a moment.")
         self._add(choice.endpoint.uid, claim.facts.tokens)
         self._charge(claim, claim.facts.tokens)

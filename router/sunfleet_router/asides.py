@@ -15,7 +15,7 @@ from sunfleet_router.dialects.messages import Messages
 from sunfleet_router.dialects.messages.request import counted
 from sunfleet_router.dialects.translating import Translating
 from sunfleet_router.door import Caller, Door, Serving
-from sunfleet_router.errors import LegFailedError, NoPrefillEndpointError
+from sunfleet_router.errors import CircuitOpenError, LegFailedError, NoPrefillEndpointError
 from sunfleet_router.key import Key
 from sunfleet_router.load import Load
 from sunfleet_router.phases import phase
@@ -57,8 +57,12 @@ class Asides:
         route = route_policy.choose(caller.task.routes, caller.request_id)
         facts = prefill_policy.PrefillFacts(caller.request_id, None, tried)
         pods = route.prefill if route else ()
-        choice = prefill_policy.choose_again(facts, pods, self._load.prefill_tokens, self._load.suspects())
+        choice = prefill_policy.choose_again(
+            facts, pods, self._load.prefill_tokens, self._load.suspects(), ejected=self._load.ejected()
+        )
         if isinstance(choice, Reject):
+            if choice.reason == "ejected":
+                raise CircuitOpenError("prefill", choice.seconds)
             raise NoPrefillEndpointError("This model is known, but no prefill pod is ready for it; try again later.")
         return choice.endpoint
 

@@ -15,6 +15,7 @@
     │   ├── OverloadedError             a limit of the router itself
     │   ├── NoPrefillEndpointError
     │   ├── NoDecodeEndpointError
+    │   ├── CircuitOpenError
     │   └── ShuttingDownError
     ├── LegFailedError 502, 503         one of the two engine calls failed; may be tried again before the first byte
     │   └── HandoverIncompleteError
@@ -29,6 +30,7 @@ Messages go to clients: no addresses, no URLs, no names of pods.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, ClassVar, Final, Literal
 
@@ -185,6 +187,19 @@ class NoPrefillEndpointError(UnavailableError):
 
 class NoDecodeEndpointError(UnavailableError):
     code = "no_decode_endpoint"
+
+
+class CircuitOpenError(UnavailableError):
+    """Every pod that could make this leg has failed again and again; ``seconds`` until one request may try one."""
+
+    def __init__(self, leg: Leg, seconds: float) -> None:
+        wait = max(1, math.ceil(seconds))
+        super().__init__(
+            f"Every {leg} pod of this model has failed again and again, so it is let be for a moment. Try again in "
+            f"{wait} s.",
+            code=f"{leg}_circuit_open",
+        )
+        self.retry_after = wait
 
 
 class ShuttingDownError(UnavailableError):

@@ -13,6 +13,7 @@ from sunfleet_router.claim import Claim
 from sunfleet_router.clientbody import Ask
 from sunfleet_router.errors import (
     LegFailedError,
+    PhaseTimeoutError,
     UnavailableError,
     UnknownModelError,
 )
@@ -101,6 +102,10 @@ class Flow:
                 self._metrics.retries.labels(call.task.name).inc()
                 if failure.code == verdict.PREEMPTED:
                     await self._pause(call)
+            except PhaseTimeoutError as late:
+                if not reply.started:  # as above
+                    self._pairing.note(call, late)
+                raise
             except UnavailableError as nothing_left:
                 raise (None if reply.started else call.failure) or nothing_left from None
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from sunfleet_router.errors import BusyError
+from sunfleet_router.policies import NOBODY
 from sunfleet_router.policies.outlier import Outliers
 from sunfleet_router.snapshot import Endpoint, Task
 
@@ -75,6 +76,11 @@ class Load:
         """Forget pods that are gone."""
         self.outliers.keep(uids)
 
+    def began(self, uid: str) -> None:
+        """Note that a pod has begun to answer a leg."""
+        if self.outliers:
+            self.outliers.began(uid, self._clock())
+
     def chosen(self, uid: str) -> None:
         """Note that a leg goes to a pod."""
         if self.outliers:
@@ -86,12 +92,16 @@ class Load:
             self.outliers.succeeded(uid)
 
     def suspects(self) -> frozenset[str]:
-        """Pods that get work only if no other can take it: those that did not answer a moment ago, and the ejected."""
-        if not self._suspects and not self.outliers:
+        """Pods that get work only if no other can take it: those that did not answer a moment ago."""
+        if not self._suspects:
             return frozenset()
         now = self._clock()
         self._suspects = {uid: until for uid, until in self._suspects.items() if until > now}
-        return self.outliers.ejected(now) | self._suspects.keys()
+        return frozenset(self._suspects)
+
+    def ejected(self) -> Mapping[str, float]:
+        """Pods that get nothing, see :meth:`Outliers.ejected`."""
+        return self.outliers.ejected(self._clock()) if self.outliers else NOBODY
 
 
 @contextmanager

@@ -172,8 +172,17 @@ class _Books(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         snapshot, waiting = self._fleet.snapshot, self._admission.waiting
         yield _gauge("synced", "1 once the fleet is known.", (), [((), float(self._fleet.synced))])
-        shunned = len(self._load.suspects())
+        ejected = self._load.ejected()
+        shunned = len(self._load.suspects() | ejected.keys())
         yield _gauge("shunned_endpoints", "Pods that failed lately: asked only if no other can.", (), [((), shunned)])
+        yield _gauge(
+            "circuit_open", "1 while every pod for a leg keeps failing: requests hear so at once.", ("task", "leg"),
+            [
+                ((task.name, leg), float(bool(pods) and all(pod.uid in ejected for pod in pods)))
+                for task in snapshot.tasks.values()
+                for leg, pods in (("prefill", task.prefill_pods()), ("decode", snapshot.decode_pods(task)))
+            ],
+        )  # fmt: skip
         per_task = (
             ("in_flight_requests", "Requests being served.", self._load.requests),
             ("queue_depth", "Requests that wait for a pod.", waiting.requests),
@@ -183,7 +192,7 @@ class _Books(Collector):
         )
         for name, text, counter in per_task:
             yield _gauge(name, text, ("task",), [((task,), counter.get(task, 0)) for task in snapshot.tasks])
-        pods = [((task.name,), sum(len(route.prefill) for route in task.routes)) for task in snapshot.tasks.values()]
+        pods = [((task.name,), len(task.prefill_pods())) for task in snapshot.tasks.values()]
         yield _gauge("prefill_endpoints", "Ready prefill pods.", ("task",), pods)
         unpaired = [((task.name,), snapshot.unpaired(task)) for task in snapshot.tasks.values()]
         text = "Ready prefill pods whose KV no ready decode pod can read, while there are some."

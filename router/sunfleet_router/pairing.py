@@ -16,6 +16,7 @@ from sunfleet_router.call import PREFILL_POD_HEADER, Call
 from sunfleet_router.claim import Claim
 from sunfleet_router.connection import UpstreamError
 from sunfleet_router.errors import (
+    CircuitOpenError,
     InvalidRequestError,
     Leg,
     LegFailedError,
@@ -27,7 +28,7 @@ from sunfleet_router.handover import PrefillReply
 from sunfleet_router.load import Load
 from sunfleet_router.metrics import Metrics
 from sunfleet_router.phases import blame, phase
-from sunfleet_router.policies import Reject, affinity
+from sunfleet_router.policies import Reject, affinity, standing
 from sunfleet_router.policies import prefill as prefill_policy
 from sunfleet_router.policies.decode import DecodeFacts
 from sunfleet_router.release import Hold, Releaser
@@ -71,18 +72,21 @@ class Pairing:
     async def seat(self, call: Call, told: Told | None = None) -> AsyncIterator[Seat]:
         """Room for prompt and output on a decode pod; ``told``: of a stream that has begun, which waits more patiently.
 
-        Raises what :meth:`Admission.reserve` raises, and :class:`NoPrefillEndpointError`.
+        Raises what :meth:`Admission.reserve` raises, :class:`NoPrefillEndpointError` and :class:`CircuitOpenError`.
         """
         prefill_pods = self._prefill_pods(call)
         if not prefill_pods:
             raise _no_prefill()
+        able = standing(prefill_pods, self._load.ejected())
+        if isinstance(able, Reject):
+            raise CircuitOpenError("prefill", able.seconds)
         pool = self._fleet.snapshot.pool(call.route.decoder)
         prompt_tokens = len(told.first.prompt) if told else call.ask.prompt_tokens
         tokens = self._tokens(call, prompt_tokens, told)
         facts = DecodeFacts(
             request_id=call.request_id,
             tokens=max((pod.room(tokens) for pod in pool if pod.info), default=tokens),
-            fingerprints=frozenset(pod.fingerprint for pod in prefill_pods),
+            fingerprints=frozenset(pod.fingerprint for pod in able),
             tried=call.tried,
             avoided=call.avoided,
         )
@@ -197,10 +201,15 @@ class Pairing:
         """It did what a leg asked for: what was held against it is forgotten."""
         self._load.succeeded(pod.uid)
 
+    def trust(self, pod: Endpoint) -> None:
+        """It has begun to answer."""
+        self._load.began(pod.uid)
+
     def note(self, call: Call, failure: LegFailedError | PhaseTimeoutError) -> None:
         """Remember which pod failed, for this request and, where it could not be reached, for the others."""
         if isinstance(failure, PhaseTimeoutError):
-            self.shun(call, failure.pod)
+            if failure.phase != "request":  # a long answer is nobody's fault
+                self.shun(call, failure.pod)
             return
         self._metrics.leg_failures.labels(call.task.name, failure.leg, failure.code).inc()
         if failure.avoid and failure.pod is not None:
@@ -237,9 +246,11 @@ class Pairing:
             call.request_id, fingerprint, call.tried, call.avoided, alike, call.ask.prompt_tokens
         )
         choose = prefill_policy.choose_again if told else prefill_policy.choose
-        choice = choose(facts, pods, self._load.prefill_tokens, self._load.suspects())
+        choice = choose(
+            facts, pods, self._load.prefill_tokens, self._load.suspects(), ejected=self._load.ejected()
+        )  # fmt: skip
         if isinstance(choice, Reject):
-            raise _no_prefill()
+            raise CircuitOpenError("prefill", choice.seconds) if choice.reason == "ejected" else _no_prefill()
         self._load.chosen(choice.endpoint.uid)
         return choice.endpoint
 

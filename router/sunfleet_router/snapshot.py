@@ -112,6 +112,10 @@ class Task:
     defaults: Mapping[str, float | int] = field(default_factory=lambda: MappingProxyType({}))  # of request fields
     sample_per_million: int = 0  # answers to make again and compare
 
+    def prefill_pods(self) -> list[Endpoint]:
+        """The ready ones of every revision."""
+        return [pod for route in self.routes for pod in route.prefill]
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -122,6 +126,10 @@ class Snapshot:
 
     def pool(self, decoder: str) -> tuple[Endpoint, ...]:
         return self.pools.get(decoder, ())
+
+    def decode_pods(self, task: Task) -> list[Endpoint]:
+        """The ready ones of every decoder of a task."""
+        return [pod for decoder in {route.decoder for route in task.routes} for pod in self.pool(decoder)]
 
     def unpaired(self, task: Task) -> int:
         """How many of a task's prefill pods make KV that none of its decoders' pods reads, while there are some."""

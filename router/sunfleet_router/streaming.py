@@ -17,6 +17,7 @@ from sunfleet_router.admission import Seat
 from sunfleet_router.call import DECODE_POD_HEADER, Call
 from sunfleet_router.connection import Connection, UpstreamError
 from sunfleet_router.errors import (
+    CircuitOpenError,
     LegFailedError,
     NoPrefillEndpointError,
     PhaseTimeoutError,
@@ -134,7 +135,7 @@ class Streaming:
                 raise
             self._pairing.note(call, failure)
             telling.broken = verdict.of_failure(failure)
-        except NoPrefillEndpointError as nobody:
+        except (NoPrefillEndpointError, CircuitOpenError) as nobody:
             telling.broken = verdict.of_failure(nobody)
         if len(told.tokens) > before:
             telling.fruitless = 0
@@ -147,6 +148,7 @@ class Streaming:
         with blame(pod), call.visit.trace.phase("first_token"):
             connection = await self._open(call, pod, body, relay)
         made.hold.taken = True
+        self._pairing.trust(pod)
         try:
             stream = await self._stream(call, telling)
             if not relay.over:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Literal
+from types import MappingProxyType
+from typing import Final, Literal
 
 from sunfleet_router.snapshot import Endpoint
 
@@ -21,9 +23,27 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Nothing can take it, now or when the present work is done: no pod at all, or every one was tried already."""
+    """Nothing can take it, now or when the present work is done: no pod at all, every one was tried already, or all
+    others are ejected; ``seconds`` until one of those may be tried.
+    """
 
-    reason: Literal["none", "tried"]
+    reason: Literal["none", "tried", "ejected"]
+    seconds: float = 0.0
+
+
+NOBODY: Final[Mapping[str, float]] = MappingProxyType({})
+
+
+def standing(pods: Sequence[Endpoint], ejected: Mapping[str, float]) -> list[Endpoint] | Reject:
+    """Those of at least one pod that may be asked: who is not ejected; if all are, who may be tried again.
+
+    ``ejected``: see :meth:`sunfleet_router.policies.outlier.Outliers.ejected`.
+    """
+    well = [pod for pod in pods if pod.uid not in ejected]
+    if well:
+        return well
+    due = [pod for pod in pods if ejected[pod.uid] <= 0]
+    return due or Reject("ejected", min(ejected[pod.uid] for pod in pods))
 
 
 def tie_break(uid: str, request_id: str) -> int:

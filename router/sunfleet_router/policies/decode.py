@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sunfleet_router.policies import Choice, Reject, Wait, tie_break
+from sunfleet_router.policies import NOBODY, Choice, Reject, Wait, standing, tie_break
 from sunfleet_router.snapshot import Endpoint
 
 
@@ -26,13 +26,15 @@ def choose(
     taken: Mapping[str, int],
     suspects: Collection[str] = (),
     *,
+    ejected: Mapping[str, float] = NOBODY,
     two: bool = False,
 ) -> Choice | Wait | Reject:
     """The pod that is emptiest relative to its size once this request is on it; ``taken``: KV tokens by uid.
 
     A request larger than a whole pod may have an empty one: the engine limits the length, not we. Pods in ``suspects``
-    come last, as do those that the request avoids. ``two``: of two that chance picks the emptier one, which is what
-    keeps several routers with the same, slightly old picture from all going to the same pod.
+    come last, as do those that the request avoids; ``ejected`` ones get nothing while there is another. ``two``: of two
+    that chance picks the emptier one, which is what keeps several routers with the same, slightly old picture from all
+    going to the same pod.
     """
     able = [pod for pod in pool if pod.capacity > 0 and pod.fingerprint in facts.fingerprints]
     if not able:
@@ -40,7 +42,10 @@ def choose(
     untried = [pod for pod in able if pod.uid not in facts.tried]
     if not untried:
         return Reject("tried")
-    roomy = [pod for pod in untried if _fits(facts.tokens, pod, taken)]
+    asked = standing(untried, ejected)
+    if isinstance(asked, Reject):
+        return asked
+    roomy = [pod for pod in asked if _fits(facts.tokens, pod, taken)]
     if not roomy:
         return Wait()
     if len(roomy) == 1:
@@ -68,16 +73,17 @@ def choose_again(
     taken: Mapping[str, int],
     suspects: Collection[str] = (),
     *,
+    ejected: Mapping[str, float] = NOBODY,
     two: bool = False,
 ) -> Choice | Wait | Reject:
     """As :func:`choose`, for a stream that must go on: where only pods are left that failed it, one of them that is no
     suspect any more is better than none.
     """
-    choice = choose(facts, pool, taken, suspects, two=two)
+    choice = choose(facts, pool, taken, suspects, ejected=ejected, two=two)
     if not isinstance(choice, Reject):
         return choice
     rested = [pod for pod in pool if pod.uid not in suspects]
-    return choose(replace(facts, tried=()), rested, taken, two=two)
+    return choose(replace(facts, tried=()), rested, taken, ejected=ejected, two=two)
 
 
 def _fits(tokens: int, pod: Endpoint, taken: Mapping[str, int]) -> bool:

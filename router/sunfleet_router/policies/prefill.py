@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sunfleet_router.policies import Choice, Reject, affinity, tie_break
+from sunfleet_router.policies import NOBODY, Choice, Reject, affinity, standing, tie_break
 from sunfleet_router.snapshot import Endpoint
 
 
@@ -24,17 +24,25 @@ class PrefillFacts:
 
 
 def choose(
-    facts: PrefillFacts, pods: Sequence[Endpoint], in_flight: Mapping[str, int], suspects: Collection[str] = ()
+    facts: PrefillFacts,
+    pods: Sequence[Endpoint],
+    in_flight: Mapping[str, int],
+    suspects: Collection[str] = (),
+    *,
+    ejected: Mapping[str, float] = NOBODY,
 ) -> Choice | Reject:
-    """A prefill always starts at once: waiting is done for decode room, before."""
+    """A prefill always starts at once: waiting is done for decode room, before. Pods in ``suspects`` come last."""
     able = [pod for pod in pods if facts.fingerprint is None or pod.fingerprint == facts.fingerprint]
     if not able:
         return Reject("none")
     untried = [pod for pod in able if pod.uid not in facts.tried]
     if not untried:
         return Reject("tried")
-    best = min(_doubt(facts, pod, suspects) for pod in untried)
-    equals = [pod for pod in untried if _doubt(facts, pod, suspects) == best]
+    asked = standing(untried, ejected)
+    if isinstance(asked, Reject):
+        return asked
+    best = min(_doubt(facts, pod, suspects) for pod in asked)
+    equals = [pod for pod in asked if _doubt(facts, pod, suspects) == best]
     if facts.alike:
         return Choice(affinity.choose(facts.alike, facts.tokens, equals, in_flight))
 
@@ -45,11 +53,18 @@ def choose(
 
 
 def choose_again(
-    facts: PrefillFacts, pods: Sequence[Endpoint], in_flight: Mapping[str, int], suspects: Collection[str] = ()
+    facts: PrefillFacts,
+    pods: Sequence[Endpoint],
+    in_flight: Mapping[str, int],
+    suspects: Collection[str] = (),
+    *,
+    ejected: Mapping[str, float] = NOBODY,
 ) -> Choice | Reject:
     """As :func:`choose`, for a stream that must go on: where only pods are left that failed it, one of them."""
-    choice = choose(facts, pods, in_flight, suspects)
-    return choose(replace(facts, tried=()), pods, in_flight, suspects) if isinstance(choice, Reject) else choice
+    choice = choose(facts, pods, in_flight, suspects, ejected=ejected)
+    if not isinstance(choice, Reject):
+        return choice
+    return choose(replace(facts, tried=()), pods, in_flight, suspects, ejected=ejected)
 
 
 def _doubt(facts: PrefillFacts, pod: Endpoint, suspects: Collection[str]) -> tuple[bool, bool]:
