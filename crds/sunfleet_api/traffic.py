@@ -17,14 +17,14 @@ SignedDecimal = Annotated[str, Field(max_length=16, pattern=r"^-?(0|[1-9][0-9]{0
 
 
 class Queue(ApiModel):
-    """Requests that wait for room; beyond it clients get 429."""
+    """Requests that wait for room, at all router replicas together; beyond it clients get 429."""
 
     max_requests: int = Field(default=1000, ge=0, le=1_000_000)
-    """How many may wait, per router replica."""
+    """How many may wait."""
     max_tokens: int | None = Field(default=None, ge=1, le=1_000_000_000)
-    """Prompt and output tokens that may wait in all, per router replica. Default: no bound of its own."""
+    """Prompt and output tokens that may wait in all. Default: no bound of its own."""
     max_bytes: int | None = Field(default=None, ge=1, le=1_099_511_627_776)
-    """Request bodies that may wait in all, per router replica. Default: no bound of its own."""
+    """Request bodies, in bytes, that may wait in all. Default: no bound of its own."""
     ttl_seconds: PhaseSeconds = 60
     """How long one may wait for room on a decode pod."""
     hold_seconds: int | None = Field(default=None, ge=0, le=86_400)
@@ -32,12 +32,12 @@ class Queue(ApiModel):
 
 
 class RateLimit(ApiModel):
-    """What may come within a minute; beyond it clients get 429."""
+    """What may come within a minute, to all router replicas together; beyond it clients get 429."""
 
     requests_per_minute: int | None = Field(default=None, ge=1, le=10_000_000)
-    """Requests that may begin, per router replica. Default: any number."""
+    """Requests that may begin. Default: any number."""
     tokens_per_minute: int | None = Field(default=None, ge=1, le=10_000_000_000)
-    """Prompt and output tokens, per router replica. Default: any number."""
+    """Prompt and output tokens. Default: any number."""
 
 
 class Timeouts(ApiModel):
@@ -61,7 +61,7 @@ class Traffic(ApiModel):
     weight: int = Field(default=1, ge=1, le=1000)
     """Share of the decode pool when it is short, relative to the other tasks."""
     max_in_flight: int = Field(default=64, ge=1, le=100_000)
-    """Requests being served at once, per router replica."""
+    """Requests being served at once, by all router replicas together."""
     queue: Queue = Field(default_factory=Queue)
     rate_limit: RateLimit = Field(default_factory=RateLimit)
     timeouts: Timeouts = Field(default_factory=Timeouts)

@@ -31,6 +31,12 @@ class Pod:
     endpoint: Endpoint
 
 
+def is_ready(document: Mapping[str, Any]) -> bool:
+    """Whether a pod says that it is Ready."""
+    conditions = document.get("status", {}).get("conditions") or []
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
 def pod_of(document: Mapping[str, Any]) -> Pod | None:
     """A live pod; ``None`` for one that is no engine or has no address yet."""
     metadata, status = document.get("metadata", {}), document.get("status", {})
@@ -39,13 +45,12 @@ def pod_of(document: Mapping[str, Any]) -> Pod | None:
     if role not in (names.ROLE_PREFILL, names.ROLE_DECODE) or not address:
         return None
     typed_role: Literal["prefill", "decode"] = "prefill" if role == names.ROLE_PREFILL else "decode"
-    conditions = status.get("conditions") or []
-    ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
     endpoint = Endpoint(
         uid=metadata["uid"], name=metadata["name"], host=address, port=names.ENGINE_PORT, role=typed_role,
         fingerprint=labels.get(names.LABEL_KV_FINGERPRINT, ""),
     )  # fmt: skip
-    return Pod(metadata["namespace"], labels, ready and not metadata.get("deletionTimestamp"), endpoint)
+    ready = is_ready(document) and not metadata.get("deletionTimestamp")
+    return Pod(metadata["namespace"], labels, ready, endpoint)
 
 
 def assemble(

@@ -20,11 +20,12 @@ from pydantic import ValidationError
 from sunfleet_api import names
 from sunfleet_api.shared_decoder import SHARED_DECODER
 from sunfleet_api.sun_model import SUN_MODEL, SunModel
-from sunfleet_router.assemble import Pod, assemble, pod_of
+from sunfleet_router.assemble import Pod, assemble, is_ready, pod_of
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.info import InfoBook
 from sunfleet_router.keyring import KeyFormatError, KeyRing, StoredKey, of_secret
 from sunfleet_router.reflector import ApiFailureError, GoneError, Reflector
+from sunfleet_router.replicas import Replicas
 from sunfleet_router.settings import ConfigError, RouterSettings
 from sunfleet_router.upstream import Upstream
 
@@ -35,6 +36,7 @@ POD_SELECTOR = (
     f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY},{names.LABEL_ROLE} in ({names.ROLE_PREFILL},{names.ROLE_DECODE})"
 )
 
+ROUTER_SELECTOR = "app.kubernetes.io/component=router,app.kubernetes.io/part-of=sunfleet"
 KEY_SELECTOR = f"{names.LABEL_API_KEY}=true"
 
 Call = Callable[..., Awaitable[aiohttp.ClientResponse]]
@@ -43,7 +45,9 @@ Call = Callable[..., Awaitable[aiohttp.ClientResponse]]
 class KubernetesDiscovery:
     """Runs one reflector per kind and namespace."""
 
-    def __init__(self, settings: RouterSettings, fleet: Fleet, ring: KeyRing, upstream: Upstream) -> None:
+    def __init__(
+        self, settings: RouterSettings, fleet: Fleet, ring: KeyRing, upstream: Upstream, replicas: Replicas
+    ) -> None:
         if ring.required and not settings.keys_namespace:
             raise ConfigError(
                 "SUNFLEET_ROUTER_KEYS_NAMESPACE must name the namespace of the API keys' Secrets, the router's own. To "
@@ -52,11 +56,13 @@ class KubernetesDiscovery:
         self._settings = settings
         self._fleet = fleet
         self._ring = ring
+        self._replicas = replicas
         self._book = InfoBook(upstream, self._changed, interval=settings.info_interval)
         self._models: list[Reflector[SunModel]] = []
         self._decoders: list[Reflector[str]] = []
         self._pods: list[Reflector[Pod]] = []
         self._keys: list[Reflector[StoredKey]] = []
+        self._routers: list[Reflector[str]] = []  # the fleet is known without them
         self._pending: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
@@ -66,7 +72,7 @@ class KubernetesDiscovery:
             self._make_reflectors(api)
             try:
                 async with asyncio.TaskGroup() as group:
-                    for reflector in self._reflectors:
+                    for reflector in (*self._reflectors, *self._routers):
                         group.create_task(reflector.run())
             finally:
                 if self._pending is not None:
@@ -102,6 +108,15 @@ class KubernetesDiscovery:
         if self._ring.required:
             secrets = self._source("secrets", _secrets(api, self._settings.keys_namespace), label_selector=KEY_SELECTOR)
             self._keys.append(Reflector(secrets, _key_of_secret, self._keys_changed, silence=silence))
+
+        if self._settings.replicas is None and self._settings.keys_namespace:
+            routers = self._source(
+                "router pods", _pods(api, self._settings.keys_namespace), label_selector=ROUTER_SELECTOR
+            )
+            self._routers.append(Reflector(routers, _ready_router, self._routers_changed, silence=silence))
+
+    def _routers_changed(self) -> None:
+        self._replicas.count = sum(len(reflector.objects) for reflector in self._routers)
 
     def _keys_changed(self) -> None:
         """At once, also before the fleet is known: a key that was deleted must not open anything a moment longer."""
@@ -224,6 +239,12 @@ def _model_of(document: Mapping[str, Any]) -> SunModel | None:
         metadata = document.get("metadata", {})
         logger.warning("sunmodel %s/%s cannot be read: %s", metadata.get("namespace"), metadata.get("name"), error)
         return None
+
+
+def _ready_router(document: Mapping[str, Any]) -> str | None:
+    """Its name, if it takes new requests."""
+    metadata = document["metadata"]
+    return str(metadata["name"]) if is_ready(document) and not metadata.get("deletionTimestamp") else None
 
 
 def _key_of(document: Mapping[str, Any]) -> str:

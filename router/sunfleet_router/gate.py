@@ -19,6 +19,7 @@ from sunfleet_router.fleet import Fleet
 from sunfleet_router.key import Key
 from sunfleet_router.load import Load
 from sunfleet_router.policies.rate import Bucket
+from sunfleet_router.replicas import Replicas
 from sunfleet_router.snapshot import Rate, Snapshot, Task
 from sunfleet_router.trace import OFF, Trace
 
@@ -43,8 +44,11 @@ class Visit:
 class Gate:
     """One per process. Rates begin anew with the process: their memory is a minute long anyway."""
 
-    def __init__(self, fleet: Fleet, load: Load, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, fleet: Fleet, load: Load, replicas: Replicas, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._load = load
+        self._replicas = replicas
         self._clock = clock
         self._buckets: dict[tuple[Owner, str, str], Bucket] = {}
         self.keys: Counter[str] = Counter()  # key -> requests in flight
@@ -53,10 +57,9 @@ class Gate:
     @contextmanager
     def enter(self, task: Task, key: Key, tokens: int) -> Iterator[Visit]:
         """Let one request in that may need ``tokens``; raises :class:`BusyError` with the limit that it met."""
-        most, name = key.max_in_flight, key.name
-        if most is not None and self.keys[name] >= most:
-            message = f"This API key already has {most} requests in flight; try again in a moment."
-            raise BusyError(message, code="key_too_many_in_flight")
+        name = key.name
+        self._check("key", key.max_in_flight, self.keys[name])
+        self._check("task", task.limits.max_in_flight, self._load.requests[task.name])
         with self._load.request(task):
             taken = self._take(task, key, tokens)
             visit = Visit(task, key)
@@ -70,6 +73,16 @@ class Gate:
                 for bucket in taken:
                     bucket.give_back(tokens - visit.prompt - visit.output)
 
+    def _check(self, owner: Owner, limit: int | None, in_flight: int) -> None:
+        most = self._replicas.part(limit)
+        if most is not None and in_flight >= most:
+            code = "too_many_in_flight" if owner == "task" else "key_too_many_in_flight"
+            message = f"{_WORDS[owner]} may have {limit} requests in flight{self._shared()}; try again in a moment."
+            raise BusyError(message, code=code)
+
+    def _shared(self) -> str:
+        return f" ({self._replicas.count} routers share them)" if self._replicas.count > 1 else ""
+
     def _take(self, task: Task, key: Key, tokens: int) -> list[Bucket]:
         """The token buckets that were charged. All or nothing: a refusal by the last one costs nothing at the first."""
         taken: list[tuple[str, Bucket, int]] = []
@@ -81,19 +94,20 @@ class Gate:
             for unit, per_minute, cost in (("requests", rate.requests, 1), ("tokens", rate.tokens, tokens)):
                 if per_minute is None:
                     continue
-                bucket = self._bucket((owner, name, unit), per_minute)
+                bucket = self._bucket((owner, name, unit), self._replicas.rate(per_minute))
                 seconds = bucket.take(cost, self._clock())
                 if seconds:
                     for _, other, paid in taken:
                         other.give_back(paid)
-                    raise _too_fast(owner, unit, per_minute, seconds)
+                    raise _too_fast(owner, unit, f"{per_minute} {unit} per minute{self._shared()}", seconds)
                 taken.append((unit, bucket, cost))
         return [bucket for unit, bucket, _ in taken if unit == "tokens"]
 
-    def _bucket(self, name: tuple[Owner, str, str], per_minute: int) -> Bucket:
+    def _bucket(self, name: tuple[Owner, str, str], per_minute: float) -> Bucket:
         bucket = self._buckets.get(name)
-        if bucket is None or bucket.per_minute != per_minute:
+        if bucket is None:
             bucket = self._buckets[name] = Bucket(per_minute, self._clock())
+        bucket.resize(per_minute, self._clock())
         return bucket
 
     def _tidy(self, _: Snapshot) -> None:
@@ -102,8 +116,8 @@ class Gate:
         self._buckets = {name: bucket for name, bucket in self._buckets.items() if not bucket.is_full(now)}
 
 
-def _too_fast(owner: Owner, unit: str, per_minute: int, seconds: float) -> BusyError:
+def _too_fast(owner: Owner, unit: str, limit: str, seconds: float) -> BusyError:
     wait = max(1, math.ceil(seconds))
-    message = f"{_WORDS[owner]} may use {per_minute} {unit} per minute; try again in {wait} s."
+    message = f"{_WORDS[owner]} may use {limit}; try again in {wait} s."
     code = f"{unit}_per_minute" if owner == "task" else f"key_{unit}_per_minute"
     return BusyError(message, code=code, retry_after=wait)

@@ -14,7 +14,7 @@ _ANY_RATE: Final = Rate()
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """``tasks`` are names or patterns such as ``acme/*``; limits are those of this replica."""
+    """``tasks`` are names or patterns such as ``acme/*``; limits are those of all routers together."""
 
     name: str  # in metrics and logs
     tasks: tuple[str, ...]

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from sunfleet_router.errors import BusyError
 from sunfleet_router.policies import NOBODY
 from sunfleet_router.policies.outlier import Outliers
 from sunfleet_router.snapshot import Endpoint, Task
@@ -32,12 +31,7 @@ class Load:
 
     @contextmanager
     def request(self, task: Task) -> Iterator[None]:
-        """Count one request of a task; raises :class:`BusyError` above the task's ``maxInFlight``."""
-        most = task.limits.max_in_flight
-        if most is not None and self.requests[task.name] >= most:
-            raise BusyError(
-                f"This model already serves {most} requests at once; try again in a moment.", code="too_many_in_flight"
-            )
+        """Count one request of a task."""
         with _counted(self.requests, task.name, 1):
             yield
 

@@ -19,6 +19,7 @@ from sunfleet_router.comparing import Outcome
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.gate import Visit
 from sunfleet_router.load import Load
+from sunfleet_router.replicas import Replicas
 from sunfleet_router.snapshot import Snapshot
 
 PREFIX = "sunfleet_router_"
@@ -55,7 +56,7 @@ class _Histogram(_Remembering, Histogram): ...
 class Metrics:
     """One per process, with its own registry. ``task`` is "" for requests that name no known model."""
 
-    def __init__(self, fleet: Fleet, load: Load, admission: Admission) -> None:
+    def __init__(self, fleet: Fleet, load: Load, admission: Admission, replicas: Replicas) -> None:
         self.registry = CollectorRegistry()
         self._known: frozenset[str] = frozenset()
         self._keys: frozenset[str] = frozenset()
@@ -89,7 +90,7 @@ class Metrics:
         self.gpu_seconds = self._counter(
             "gpu_seconds", "GPU time: of prefill pods by prompt tokens, of decode pods by reserved KV.", "task", "leg"
         )
-        self.registry.register(_Books(fleet, load, admission))
+        self.registry.register(_Books(fleet, load, admission, replicas))
         fleet.on_change(self._tasks_changed)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
@@ -166,12 +167,13 @@ class Metrics:
 class _Books(Collector):
     """Gauges straight from the books of this replica."""
 
-    def __init__(self, fleet: Fleet, load: Load, admission: Admission) -> None:
-        self._fleet, self._load, self._admission = fleet, load, admission
+    def __init__(self, fleet: Fleet, load: Load, admission: Admission, replicas: Replicas) -> None:
+        self._fleet, self._load, self._admission, self._replicas = fleet, load, admission, replicas
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         snapshot, waiting = self._fleet.snapshot, self._admission.waiting
         yield _gauge("synced", "1 once the fleet is known.", (), [((), float(self._fleet.synced))])
+        yield _gauge("replicas", "Routers that share the limits.", (), [((), self._replicas.count)])
         ejected = self._load.ejected()
         shunned = len(self._load.suspects() | ejected.keys())
         yield _gauge("shunned_endpoints", "Pods that failed lately: asked only if no other can.", (), [((), shunned)])

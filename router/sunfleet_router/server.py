@@ -37,6 +37,7 @@ from sunfleet_router.lobby import Lobby
 from sunfleet_router.metrics import Metrics
 from sunfleet_router.pairing import Pairing
 from sunfleet_router.release import Releaser
+from sunfleet_router.replicas import Replicas
 from sunfleet_router.scraper import Scraper
 from sunfleet_router.settings import ConfigError, RouterSettings
 from sunfleet_router.shadow import Shadow
@@ -65,6 +66,7 @@ class Parts:
     settings: RouterSettings
     fleet: Fleet
     load: Load
+    replicas: Replicas
     gate: Gate
     admission: Admission
     flow: Flow
@@ -85,14 +87,15 @@ def assemble_parts(settings: RouterSettings) -> Parts:
     fleet, spare = Fleet(), Load(settings.suspect_seconds)
     fleet.on_change(lambda snapshot: spare.keep(frozenset(snapshot.endpoints())))
     bounds = Bounds(settings.max_queued_requests, settings.max_queued_tokens, settings.max_queued_bytes)
-    waiting = Waiting(bounds)
+    replicas = Replicas(settings.replicas or 1)
+    waiting = Waiting(bounds, replicas)
     admission = Admission(fleet, spare, waiting)
-    gate, lobby = Gate(fleet, spare), Lobby(fleet, waiting)
+    gate, lobby = Gate(fleet, spare, replicas), Lobby(fleet, waiting)
     credentials = Credentials(settings)
     upstream = Upstream(
         connect_timeout=settings.connect_timeout, idle_timeout=settings.engine_idle_timeout, credentials=credentials
     )
-    metrics = Metrics(fleet, spare, admission)
+    metrics = Metrics(fleet, spare, admission, replicas)
     scraper = Scraper(fleet, spare, admission, upstream, interval=settings.scrape_interval)
     releaser = Releaser(upstream, metrics.releases)
     tracer = _tracer(settings)
@@ -102,15 +105,15 @@ def assemble_parts(settings: RouterSettings) -> Parts:
     desk = Desk()
     ring = KeyRing(required=settings.authentication != "disabled")
     ring.on_change(metrics.keys_changed)
-    discovery = _discovery(settings, fleet, ring, upstream)
+    discovery = _discovery(settings, fleet, ring, upstream, replicas)
     fanout = Fanout(flow, most=settings.max_answers, at_once=settings.answers_at_once)
     serving = Serving(flow, metrics, desk, settings.max_body_bytes)
     app = make_app(fleet, serving, doors(serving, fanout, Asides(settings, spare, upstream)))
     guard = partial(Guard, ring=ring, outcomes=metrics.requests)
     front = Front(guard(app), direct_routes(app, guard), keep_alive=settings.client_idle_timeout)
     return Parts(
-        settings, fleet, spare, gate, admission, flow, upstream, metrics, releaser, shadow, desk, front, discovery,
-        scraper, tracer, credentials,
+        settings, fleet, spare, replicas, gate, admission, flow, upstream, metrics, releaser, shadow, desk, front,
+        discovery, scraper, tracer, credentials,
     )  # fmt: skip
 
 
@@ -126,14 +129,16 @@ def _tracer(settings: RouterSettings) -> Tracer:
     return Tracing()
 
 
-def _discovery(settings: RouterSettings, fleet: Fleet, ring: KeyRing, upstream: Upstream) -> Discovery:
+def _discovery(
+    settings: RouterSettings, fleet: Fleet, ring: KeyRing, upstream: Upstream, replicas: Replicas
+) -> Discovery:
     if settings.config:
         config = load(settings.config)
         fill(ring, config)
         return StaticDiscovery(config, fleet, upstream, interval=settings.info_interval)
     from sunfleet_router.discovery import KubernetesDiscovery  # noqa: PLC0415 its client is a third of the memory
 
-    return KubernetesDiscovery(settings, fleet, ring, upstream)
+    return KubernetesDiscovery(settings, fleet, ring, upstream, replicas)
 
 
 def direct_routes(app: FastAPI, guard: Callable[[ASGIApp], ASGIApp]) -> dict[bytes, ASGIApp]:

@@ -30,6 +30,9 @@ class RouterSettings(BaseSettings):
     namespaces: Annotated[tuple[str, ...], NoDecode] = ()  # comma-separated; empty: all
     authentication: Literal["keys", "disabled"] = "keys"  # disabled: whoever reaches the port may use every task
     keys_namespace: str = ""  # of the Secrets with API keys: the router's own
+    # Routers that share the limits of tasks and keys; unset: the ready ones in the
+    # router's namespace, and 1 where that is not known.
+    replicas: int | None = Field(default=None, ge=1)
     # PEM files, as a kubernetes.io/tls Secret has them; both or neither. Read again when they change.
     tls_cert_file: Path | None = None
     tls_key_file: Path | None = None

@@ -77,7 +77,9 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one task may use of this replica, as in ``SunModel.spec.traffic``; seconds, bytes of request bodies."""
+    """What one task may use, as in ``SunModel.spec.traffic``; seconds, bytes of request bodies. All routers together:
+    :class:`sunfleet_router.replicas.Replicas` says what part of it is this one's.
+    """
 
     weight: int = 1  # its share of a short decode pool, relative to the other tasks
     max_in_flight: int | None = None

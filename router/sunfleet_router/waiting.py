@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from sunfleet_router.claim import Claim
 from sunfleet_router.errors import BusyError, OverloadedError
+from sunfleet_router.replicas import Replicas
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of all tasks together. Bytes are those of request bodies: what a long line costs this process."""
+    """Of all tasks together in this process. Bytes are those of request bodies: what a long line costs this process."""
 
     requests: int
     tokens: int
@@ -23,8 +24,9 @@ class Bounds:
 class Waiting:
     """One per process: the same books for those who wait for a decode pod and for a prefill pod."""
 
-    def __init__(self, most: Bounds) -> None:
+    def __init__(self, most: Bounds, replicas: Replicas) -> None:
         self._most = most
+        self._replicas = replicas
         self.requests: Counter[str] = Counter()  # by task
         self.prompt_tokens: Counter[str] = Counter()
         self.tokens: Counter[str] = Counter()  # prompt and output
@@ -57,7 +59,8 @@ class Waiting:
     def _check(self, claim: Claim) -> None:
         limits, name = claim.task.limits, claim.task.name
         mine = (self.requests[name] + 1, self.tokens[name] + claim.facts.tokens, self.size[name] + claim.size)
-        for value, most in zip(mine, (limits.queue_requests, limits.queue_tokens, limits.queue_bytes), strict=True):
+        for value, limit in zip(mine, (limits.queue_requests, limits.queue_tokens, limits.queue_bytes), strict=True):
+            most = self._replicas.part(limit)
             if most is not None and value > most:
                 message = "Too many requests are waiting for this model; try again in a moment."
                 raise BusyError(message, code="queue_full")

@@ -23,6 +23,7 @@ from sunfleet_router.errors import UnauthenticatedError
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.keyring import KeyRing
 from sunfleet_router.keys import secret
+from sunfleet_router.replicas import Replicas
 from sunfleet_router.settings import RouterSettings
 from sunfleet_router.snapshot import Snapshot
 from sunfleet_router.upstream import Upstream
@@ -101,9 +102,10 @@ class Proxy:
 class Watched:
     """A fleet that a running discovery keeps current."""
 
-    def __init__(self, fleet: Fleet, ring: KeyRing, proxy: Proxy) -> None:
+    def __init__(self, fleet: Fleet, ring: KeyRing, replicas: Replicas, proxy: Proxy) -> None:
         self.fleet = fleet
         self.ring = ring
+        self.replicas = replicas
         self.proxy = proxy
 
     async def until(self, condition: Callable[[Snapshot], Any], seconds: float = 15.0) -> None:
@@ -160,8 +162,9 @@ async def watching(identity: Path, namespace: str, folder: Path, *, watch_silenc
         keys_namespace=SYSTEM,
     )
     fleet, ring, upstream = Fleet(), KeyRing(required=True), Upstream(connect_timeout=1, idle_timeout=3)
-    discovery = asyncio.ensure_future(KubernetesDiscovery(settings, fleet, ring, upstream).run())
-    yield Watched(fleet, ring, proxy)
+    replicas = Replicas()
+    discovery = asyncio.ensure_future(KubernetesDiscovery(settings, fleet, ring, upstream, replicas).run())
+    yield Watched(fleet, ring, replicas, proxy)
     discovery.cancel()
     await asyncio.gather(discovery, return_exceptions=True)
     upstream.close()
@@ -323,3 +326,18 @@ async def test_keys_come_change_and_go_with_their_secrets(watched: Watched, api:
     await watched.until(lambda _: not watched.ring.names)
     with pytest.raises(UnauthenticatedError):
         watched.ring.identify(shown("second"))
+
+
+async def test_routers_count_each_other_to_share_the_limits(api: Api, watched: Watched) -> None:
+    pods = f"/api/v1/namespaces/{SYSTEM}/pods"
+    labels = {"app.kubernetes.io/component": "router", "app.kubernetes.io/part-of": "sunfleet"}
+    try:
+        for number in range(3):
+            make_pod(api, SYSTEM, f"router-{number}", f"127.0.82.{number + 1}", labels)
+        await watched.until(lambda _: watched.replicas.count == 3)
+        set_ready(api, SYSTEM, "router-1", "127.0.82.2", ready=False)
+        await watched.until(lambda _: watched.replicas.count == 2)
+    finally:
+        for number in range(3):
+            api.request("DELETE", f"{pods}/router-{number}")
+    await watched.until(lambda _: watched.replicas.count == 1)

@@ -15,6 +15,7 @@ from sunfleet_router.errors import BusyError, NoDecodeEndpointError, PhaseTimeou
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.load import Load
 from sunfleet_router.policies.decode import DecodeFacts
+from sunfleet_router.replicas import Replicas
 from sunfleet_router.snapshot import Endpoint, Limits, Snapshot, Task
 from sunfleet_router.waiting import Bounds, Waiting
 
@@ -40,7 +41,7 @@ def fleet() -> Fleet:
 
 @pytest.fixture
 async def admission(fleet: Fleet) -> AsyncIterator[Admission]:
-    books = Admission(fleet, Load(1.0), Waiting(Bounds(20, 10_000, 1_000_000)))
+    books = Admission(fleet, Load(1.0), Waiting(Bounds(20, 10_000, 1_000_000), Replicas()))
     yield books
     assert not books.reserved
     for counter in (books.waiting.requests, books.waiting.prompt_tokens, books.waiting.tokens, books.waiting.size):
@@ -216,7 +217,7 @@ async def test_a_resumed_stream_that_no_pod_can_take_waits_and_holds_nobody_back
 
 async def test_the_only_pod_may_be_met_again_once_it_is_no_suspect_any_more(fleet: Fleet) -> None:
     load = Load(0.3)
-    books = Admission(fleet, load, Waiting(Bounds(20, 10_000, 1_000_000)))
+    books = Admission(fleet, load, Waiting(Bounds(20, 10_000, 1_000_000), Replicas()))
     load.suspect("a")
     waiting = asyncio.ensure_future(sit(books, resumed(10, tried=("a",)), [], asyncio.Event()))
     await asyncio.sleep(0.1)
@@ -246,7 +247,7 @@ def of(task: str, tokens: int, weight: int = 1) -> Claim:
 
 async def test_a_hot_task_does_not_starve_another_and_shares_follow_the_weights(fleet: Fleet) -> None:
     fleet.replace(Snapshot({name: Task(name) for name in "hwl"}, {POOL: (pod("a"),)}))
-    books = Admission(fleet, Load(1.0), Waiting(Bounds(1000, 1_000_000, 0)))
+    books = Admission(fleet, Load(1.0), Waiting(Bounds(1000, 1_000_000, 0), Replicas()))
     order: list[str] = []
 
     async def ask(wish: Claim) -> None:
@@ -267,7 +268,7 @@ async def test_a_hot_task_does_not_starve_another_and_shares_follow_the_weights(
 
 async def test_room_that_was_reserved_and_not_used_is_not_charged(fleet: Fleet) -> None:
     fleet.replace(Snapshot({name: Task(name) for name in "ab"}, {POOL: (pod("a"),)}))
-    books = Admission(fleet, Load(1.0), Waiting(Bounds(1000, 1_000_000, 0)))
+    books = Admission(fleet, Load(1.0), Waiting(Bounds(1000, 1_000_000, 0), Replicas()))
     used = {"a": 1000, "b": 100}
     order: list[str] = []
 
@@ -283,7 +284,7 @@ async def test_room_that_was_reserved_and_not_used_is_not_charged(fleet: Fleet) 
 
 async def test_what_was_used_while_there_was_room_for_all_is_held_against_nobody(fleet: Fleet) -> None:
     fleet.replace(Snapshot({name: Task(name) for name in "ab"}, {POOL: (pod("a"),)}))
-    books = Admission(fleet, Load(1.0), Waiting(Bounds(1000, 1_000_000, 0)))
+    books = Admission(fleet, Load(1.0), Waiting(Bounds(1000, 1_000_000, 0), Replicas()))
     order: list[str] = []
 
     async def ask(name: str) -> None:

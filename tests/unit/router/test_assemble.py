@@ -17,6 +17,7 @@ from sunfleet_router.load import Load
 from sunfleet_router.metrics import Metrics
 from sunfleet_router.policies import Choice, Reject
 from sunfleet_router.policies.decode import DecodeFacts, choose
+from sunfleet_router.replicas import Replicas
 from sunfleet_router.snapshot import Snapshot, Task
 from sunfleet_router.waiting import Bounds, Waiting
 
@@ -105,7 +106,7 @@ def test_pods_whose_engines_differ_in_their_kv_are_no_pair_whatever_their_labels
     facts = DecodeFacts("id", 8, {pod.fingerprint for pod in task.routes[0].prefill})
     assert isinstance(choose(facts, pool, {}), Reject if unpaired else Choice)
     fleet, load = Fleet(), Load(1.0)
-    metrics = Metrics(fleet, load, Admission(fleet, load, Waiting(Bounds(1, 1, 1))))
+    metrics = Metrics(fleet, load, Admission(fleet, load, Waiting(Bounds(1, 1, 1), Replicas())), Replicas())
     fleet.replace(snapshot)
     gauge = "sunfleet_router_unpaired_prefill_endpoints"
     assert metrics.registry.get_sample_value(gauge, {"task": "maths"}) == unpaired
@@ -137,7 +138,7 @@ def test_of_equal_names_the_one_with_traffic_is_served_then_the_oldest() -> None
 
 def test_every_known_task_is_in_the_metrics_as_0_and_an_unknown_one_vanishes() -> None:
     fleet, load = Fleet(), Load(1.0)
-    metrics = Metrics(fleet, load, Admission(fleet, load, Waiting(Bounds(1, 1, 1))))
+    metrics = Metrics(fleet, load, Admission(fleet, load, Waiting(Bounds(1, 1, 1), Replicas())), Replicas())
     fleet.replace(Snapshot({"a": Task("a"), "b": Task("b")}, {"n/d": ()}))
     text = generate_latest(metrics.registry).decode()
     for series in (

@@ -15,6 +15,7 @@ from sunfleet_router.gate import Gate
 from sunfleet_router.key import ANYONE, Key
 from sunfleet_router.load import Load
 from sunfleet_router.policies.rate import Bucket
+from sunfleet_router.replicas import Replicas
 from sunfleet_router.snapshot import Limits, Rate, Snapshot, Task
 
 
@@ -37,7 +38,7 @@ def fleet() -> Fleet:
 
 @pytest.fixture
 def gate(fleet: Fleet, clock: Clock) -> Gate:
-    return Gate(fleet, Load(1.0), clock)
+    return Gate(fleet, Load(1.0), Replicas(), clock)
 
 
 def task(rate: Rate = Rate(), most: int | None = None) -> Task:  # noqa: B008 a frozen value
@@ -121,7 +122,8 @@ def test_a_changed_rate_counts_at_once_and_an_unused_one_takes_no_memory(
     gate: Gate, fleet: Fleet, clock: Clock
 ) -> None:
     pass_through(gate, task(Rate(requests=1)), ANYONE, 1)
-    pass_through(gate, task(Rate(requests=2)), ANYONE, 1)
+    clock.now += 15
+    pass_through(gate, task(Rate(requests=4)), ANYONE, 1)
     fleet.replace(Snapshot())
     assert gate._buckets
     clock.now += 60
@@ -158,3 +160,48 @@ def test_in_any_time_no_more_is_used_than_the_rate_and_one_full_minute_allow(
         used += cost * share
         largest = max(largest, cost)
     assert used <= per_minute + now * per_minute / 60 + largest + 1e-6
+
+
+# Several routers
+
+
+@given(st.integers(0, 10_000), st.integers(1, 50))
+def test_the_parts_of_all_routers_make_up_a_limit_and_no_more_than_rounding(limit: int, count: int) -> None:
+    part = Replicas(count).part(limit)
+    assert limit <= part * count < limit + count
+    assert Replicas(count).part(None) is None
+    assert Replicas(count).rate(limit) * count == pytest.approx(limit)
+
+
+def test_a_router_among_others_takes_its_part_and_says_what_the_whole_is(gate: Gate, clock: Clock) -> None:
+    gate._replicas.count = 3
+    one = task(Rate(requests=6, tokens=600))
+    for _ in range(2):
+        pass_through(gate, one, key(rate=Rate(requests=60)), 1)
+    with pytest.raises(BusyError, match=r"6 requests per minute \(3 routers share them\); try again in 30 s"):
+        pass_through(gate, one, ANYONE, 1)
+    clock.now += 30
+    pass_through(gate, one, ANYONE, 1)
+    for code, busy, by in (
+        ("too_many_in_flight", task(most=4), ANYONE), ("key_too_many_in_flight", task(), key(most=4)),
+    ):  # fmt: skip
+        with ExitStack() as inside:
+            for _ in range(2):
+                inside.enter_context(gate.enter(busy, by, 1))
+            with pytest.raises(BusyError, match=r"4 requests in flight \(3 routers") as refusal:
+                gate.enter(busy, by, 1).__enter__()
+            assert refusal.value.code == code
+    gate._replicas.count = 0
+    with ExitStack() as inside:
+        for _ in range(4):
+            inside.enter_context(gate.enter(task(most=4), ANYONE, 1))
+
+
+def test_a_router_that_comes_or_goes_makes_nobody_a_present_of_a_minute() -> None:
+    bucket = Bucket(60, 0)
+    assert bucket.take(30, 0) == 0
+    bucket.resize(30, 0)
+    assert bucket.take(15, 0) == 0
+    assert bucket.take(1, 0) > 0
+    bucket.resize(60, 0)
+    assert bucket.take(1, 0) > 0

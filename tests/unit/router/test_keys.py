@@ -16,6 +16,7 @@ from sunfleet_router.errors import UnauthenticatedError, UnavailableError
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.keyring import KeyFormatError, KeyRing, StoredKey, of_fields, of_secret
 from sunfleet_router.keys import main
+from sunfleet_router.replicas import Replicas
 from sunfleet_router.server import assemble_parts
 from sunfleet_router.settings import ConfigError, RouterSettings
 from sunfleet_router.snapshot import Rate
@@ -198,4 +199,6 @@ async def test_a_router_that_nobody_could_use_does_not_start(engines: Engines, t
         assemble_parts(RouterSettings(config=config))
     settings = RouterSettings()
     with pytest.raises(ConfigError, match="SUNFLEET_ROUTER_KEYS_NAMESPACE"):
-        KubernetesDiscovery(settings, Fleet(), KeyRing(required=True), Upstream(connect_timeout=1, idle_timeout=1))
+        KubernetesDiscovery(
+            settings, Fleet(), KeyRing(required=True), Upstream(connect_timeout=1, idle_timeout=1), Replicas()
+        )

@@ -12,6 +12,7 @@ from sunfleet_router.admission import Admission
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.load import Load
 from sunfleet_router.metrics import Metrics
+from sunfleet_router.replicas import Replicas
 from sunfleet_router.snapshot import Endpoint, Snapshot, Task
 from sunfleet_router.waiting import Bounds, Waiting
 
@@ -24,7 +25,7 @@ def value(registry: CollectorRegistry, name: str, labels: Mapping[str, str]) -> 
 
 async def test_every_signal_is_there_as_nought_for_a_task_without_pods() -> None:
     fleet, load = Fleet(), Load(1.0)
-    registry = Metrics(fleet, load, Admission(fleet, load, Waiting(Bounds(1, 1, 1)))).registry
+    registry = Metrics(fleet, load, Admission(fleet, load, Waiting(Bounds(1, 1, 1), Replicas())), Replicas()).registry
     fleet.replace(Snapshot(tasks={"maths": Task("maths")}, pools={"team/base": ()}))
     for name in shared.OF_ROUTER - {shared.SYNCED}:
         found = [value(registry, name, {"task": "maths"}), value(registry, name, {"decoder": "team/base"})]

@@ -15,6 +15,7 @@ from sunfleet_router.errors import NoPrefillEndpointError, PhaseTimeoutError, Ro
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.lobby import Lobby
 from sunfleet_router.policies.decode import DecodeFacts
+from sunfleet_router.replicas import Replicas
 from sunfleet_router.snapshot import Endpoint, Limits, Route, Snapshot, Task
 from sunfleet_router.waiting import Bounds, Waiting
 
@@ -39,7 +40,7 @@ def claim(limits: Limits | None = None, *, name: str = "t", tokens: int = 100, s
 def test_a_third_request_meets_the_bound_of_its_task_or_of_the_router(
     limits: Limits, bounds: Bounds, status: int, code: str
 ) -> None:
-    waiting = Waiting(bounds)
+    waiting = Waiting(bounds, Replicas())
     with ExitStack() as stack:
         for _ in range(2):
             stack.enter_context(waiting.one(claim(limits)))
@@ -52,9 +53,21 @@ def test_a_third_request_meets_the_bound_of_its_task_or_of_the_router(
 
 
 def test_a_full_line_of_one_task_is_not_anothers() -> None:
-    waiting, limits = Waiting(Bounds(9, 9000, 90_000)), Limits(queue_requests=1)
+    waiting, limits = Waiting(Bounds(9, 9000, 90_000), Replicas()), Limits(queue_requests=1)
     with waiting.one(claim(limits)), waiting.one(claim(limits, name="other")):
         assert waiting.requests == {"t": 1, "other": 1}
+
+
+@pytest.mark.parametrize("limits", [Limits(queue_requests=4), Limits(queue_tokens=400), Limits(queue_bytes=4000)])
+def test_two_routers_share_the_bounds_of_a_task_and_each_has_those_of_its_process(limits: Limits) -> None:
+    waiting = Waiting(Bounds(2, 9000, 90_000), Replicas(2))
+    with waiting.one(claim(limits)), waiting.one(claim(limits)):
+        with pytest.raises(RouterError) as refused, waiting.one(claim(limits)):
+            pass
+        assert refused.value.code == "queue_full"
+        with pytest.raises(RouterError) as full, waiting.one(claim(name="other")):
+            pass
+        assert full.value.code == "overloaded"
 
 
 # The lobby
@@ -72,7 +85,7 @@ def fleet() -> Fleet:
 
 @pytest.fixture
 def waiting() -> Waiting:
-    return Waiting(Bounds(9, 9000, 90_000))
+    return Waiting(Bounds(9, 9000, 90_000), Replicas())
 
 
 @pytest.fixture
