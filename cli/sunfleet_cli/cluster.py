@@ -17,15 +17,19 @@ T = TypeVar("T")
 _TIMEOUT_SECONDS: Final = 20
 
 
+def connected(context: str | None) -> Any:
+    """An ApiClient of the kubeconfig's API server; nothing is asked yet."""
+    try:
+        return config.new_client_from_config(context=context)  # type: ignore[no-untyped-call]
+    except (config.ConfigException, FileNotFoundError) as error:
+        raise click.ClickException(f"no cluster to ask: {error}; set KUBECONFIG or --context") from None
+
+
 class Cluster:
     """Reads with the rights of whoever calls. ``context`` of the kubeconfig; the current one by default."""
 
     def __init__(self, context: str | None = None) -> None:
-        try:
-            api = config.new_client_from_config(context=context)  # type: ignore[no-untyped-call]
-        except (config.ConfigException, FileNotFoundError) as error:
-            raise click.ClickException(f"no cluster to ask: {error}; set KUBECONFIG or --context") from None
-        self._api = api
+        self._api = api = connected(context)
         self._objects, self._core = client.CustomObjectsApi(api), client.CoreV1Api(api)
 
     def every(self, plural: str, namespace: str | None) -> Sequence[Json]:

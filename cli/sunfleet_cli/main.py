@@ -8,14 +8,16 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from sunfleet_cli.commands.chat import chat
 from sunfleet_cli.commands.foresee import plan, simulate
 from sunfleet_cli.commands.look import doctor, explain, status
+from sunfleet_cli.commands.top import top
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="sunfleet", message="%(version)s")
 def cli() -> None:
-    """Look at a fleet, and try its scaling on a trace before it costs GPUs."""
+    """Look at a fleet, ask it, and try its scaling on a trace before it costs GPUs."""
 
 
 @cli.command()
@@ -28,7 +30,7 @@ def completion(shell: str) -> None:
     click.echo(made(cli, {}, "sunfleet", "_SUNFLEET_COMPLETE").source())
 
 
-for _command in (status, explain, doctor, simulate, plan):
+for _command in (status, top, explain, chat, doctor, simulate, plan):
     cli.add_command(_command)
 
 

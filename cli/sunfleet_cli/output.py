@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import click
 import yaml
 from rich.console import Console, RenderableType
+from rich.live import Live
 from rich.table import Table
 
 FORMATS: Final = ("table", "json", "yaml")
@@ -34,6 +35,32 @@ def show(output: str, data: Any, render: Callable[[], RenderableType]) -> None:
     else:
         # A pipe has no width: whole lines, which other programs can read.
         (Console() if _terminal() else Console(width=_PIPE_WIDTH)).print(render())
+
+
+def follow(output: str, looks: Iterable[tuple[Any, Callable[[], RenderableType]]]) -> None:
+    """Each look as :func:`show` has it: in place on a terminal, one after the other in a pipe, where a JSON document is
+    a line. It ends with ``looks``, or when it is interrupted."""
+    try:
+        if output == "table" and _terminal():
+            with Live(auto_refresh=False, screen=True) as live:
+                for _, render in looks:
+                    live.update(render(), refresh=True)
+            return
+        for data, render in looks:
+            _next(output, data, render)
+    except KeyboardInterrupt:
+        return
+
+
+def _next(output: str, data: Any, render: Callable[[], RenderableType]) -> None:
+    if output == "json":
+        click.echo(json.dumps(data))
+        return
+    if output == "yaml":
+        click.echo("---")
+    show(output, data, render)
+    if output == "table":
+        click.echo()
 
 
 def _terminal() -> bool:

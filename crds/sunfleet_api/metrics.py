@@ -16,6 +16,10 @@ PREFILL_BACKLOG: Final = "sunfleet_router_prefill_backlog_tokens"
 PREFILL_OLDEST: Final = "sunfleet_router_prefill_oldest_seconds"
 PREFILLS: Final = "sunfleet_router_prefill_duration_seconds_count"
 PREFILL_SECONDS: Final = "sunfleet_router_prefill_duration_seconds_sum"
+OUTPUT_TOKENS: Final = "sunfleet_router_output_tokens_total"
+TTFT_COUNT: Final = "sunfleet_router_time_to_first_token_seconds_count"
+TTFT_SECONDS: Final = "sunfleet_router_time_to_first_token_seconds_sum"
+PREFILL_ENDPOINTS: Final = "sunfleet_router_prefill_endpoints"
 DECODE_ENDPOINTS: Final = "sunfleet_router_decode_endpoints"
 KV_CAPACITY: Final = "sunfleet_router_decode_kv_capacity_tokens"
 KV_RESERVED: Final = "sunfleet_router_decode_kv_reserved_tokens"
@@ -32,7 +36,8 @@ UP: Final = "up"
 OF_ROUTER: Final = frozenset(
     {
         IN_FLIGHT, QUEUE_DEPTH, REQUESTS_ENDED, PROMPT_TOKENS, PREFILL_BACKLOG, PREFILL_OLDEST, PREFILLS,
-        PREFILL_SECONDS, DECODE_ENDPOINTS, KV_CAPACITY, KV_RESERVED, KV_QUEUED, SYNCED,
+        PREFILL_SECONDS, OUTPUT_TOKENS, TTFT_COUNT, TTFT_SECONDS, PREFILL_ENDPOINTS, DECODE_ENDPOINTS,
+        KV_CAPACITY, KV_RESERVED, KV_QUEUED, SYNCED,
     }
 )  # fmt: skip
 OF_ENGINE: Final = frozenset({RUNNING, WAITING})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import click
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -15,7 +16,7 @@ from sunfleet_api.shared_decoder import SHARED_DECODER
 from sunfleet_api.sun_model import SUN_MODEL
 from sunfleet_cli import checkup, fleet
 from sunfleet_cli.cluster import Cluster, current_namespace, examine
-from sunfleet_cli.output import output_option, show, table
+from sunfleet_cli.output import follow, output_option, show, table
 
 _KINDS: Final = {
     name: kind
@@ -34,13 +35,18 @@ context_option = click.option("--context", help="Context of the kubeconfig. Defa
 def status(namespace: str | None, watch: bool, context: str | None, output: str) -> None:
     """The whole fleet in one table: decoders, their tasks, pods, who scales them, what is wrong."""
     cluster = Cluster(context)
-    if watch and output == "table" and Console().is_terminal:
-        with Live(auto_refresh=False, screen=True) as live:
-            while True:
-                live.update(_table(_rows(cluster, namespace)), refresh=True)
-                time.sleep(_REFRESH_SECONDS)
+    if watch:
+        follow(output, _looks(cluster, namespace))
+        return
     found = _rows(cluster, namespace)
     show(output, [row.data() for row in found], lambda: _table(found))
+
+
+def _looks(cluster: Cluster, namespace: str | None) -> Iterator[tuple[list[dict[str, str]], Callable[[], Table]]]:
+    while True:
+        found = _rows(cluster, namespace)
+        yield [row.data() for row in found], partial(_table, found)
+        time.sleep(_REFRESH_SECONDS)
 
 
 def _rows(cluster: Cluster, namespace: str | None) -> list[fleet.Row]:

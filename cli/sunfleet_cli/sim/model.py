@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -43,12 +43,18 @@ class Model:
         }
         self.totals = {task: Totals() for task in self.prefill}
         self.jobs: list[Job] = []
+        self._open: list[Job] = []
         self._pool_of = {task: pool for pool in self.pools.values() for task in pool.tasks}
         self._held: dict[str, deque[Job]] = {task: deque() for task in self.prefill}
         self._meters = {task: Meter(WINDOW_SECONDS) for task in self.prefill}
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._finish: dict[Job, Callable[[], None]] = {}  # what follows the prefill of a job
+
+    def open_jobs(self) -> Iterable[Job]:
+        """Those that are not done at this moment, and perhaps some that are."""
+        self._open = [job for job in self._open if job.done is None or job.done > self.now]
+        return self._open
 
     # Running ----------------------------------------------------------------------------------------------------------
 
@@ -86,6 +92,7 @@ class Model:
     def arrive(self, request: Request) -> None:
         job = Job(request)
         self.jobs.append(job)
+        self._open.append(job)
         self.totals[request.task].in_flight += 1
         if self.prefill[request.task].serving(self.now):
             self._join(job)
@@ -100,30 +107,34 @@ class Model:
     def _place(self, pool: Pool) -> None:
         """First come, first served; one that no pod could ever hold takes a whole pod."""
         while pool.line:
+            task = pool.line[0].request.task
+            able = self._able(task)
+            if not able:  # its last pod went while it waited for room
+                self._held[task].append(pool.line.popleft())
+                continue
             need = min(pool.line[0].kv_tokens, self.costs.kv_tokens)
             roomy = [pod for pod in pool.group.serving(self.now) if pod.reserved + need <= self.costs.kv_tokens]
             if not roomy:
                 return
-            pod, job = min(roomy, key=lambda pod: pod.reserved), pool.line.popleft()
-            pod.reserved += need
-            pod.streams += 1
-            self._prefill(job, pool, pod, need)
+            seat, job = min(roomy, key=lambda pod: pod.reserved), pool.line.popleft()
+            seat.reserved += need
+            seat.streams += 1
+            self._prefill(job, min(able, key=lambda pod: pod.prompt_tokens), pool, seat, need)
 
-    def _prefill(self, job: Job, pool: Pool, seat: Pod, need: int) -> None:
-        request, group = job.request, self.prefill[job.request.task]
-        able = group.serving(self.now) or [pod for pod in group.pods if pod.ready_at <= self.now]
-        if not able:  # its last pod went while it waited for room
-            self._leave(pool, seat, need)
-            self._held[request.task].append(job)
-            return
-        pod, totals = min(able, key=lambda pod: pod.prompt_tokens), self.totals[request.task]
+    def _able(self, task: str) -> list[Pod]:
+        """Pods that can prefill for a task; ones that drain only where there is no other."""
+        group = self.prefill[task]
+        return group.serving(self.now) or [pod for pod in group.pods if pod.ready_at <= self.now]
+
+    def _prefill(self, job: Job, pod: Pod, pool: Pool, seat: Pod, need: int) -> None:
+        request, totals = job.request, self.totals[job.request.task]
         totals.backlog += request.prompt
         totals.legs[job] = job.prefill_begun = self.now
         pod.prompt_tokens += request.prompt
         pod.queue.append(job)
 
         def finished() -> None:
-            self._prefilled(job, pod, group)
+            self._prefilled(job, pod, self.prefill[request.task])
             self._decode(job, pool, seat, need)
 
         self._finish[job] = finished

@@ -82,6 +82,7 @@ class Group:
             self.pods.remove(pod)
             self.gone.append(pod)
 
-    def pod_seconds(self, end: float) -> float:
+    def pod_seconds(self, begin: float, end: float) -> float:
+        """What was paid for between two times."""
         every: Iterable[Pod] = (*self.pods, *self.gone)
-        return sum((pod.gone if pod.gone is not None else end) - pod.born for pod in every)
+        return sum(max(0.0, min(end, pod.gone or end) - max(begin, pod.born)) for pod in every)

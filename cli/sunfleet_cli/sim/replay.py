@@ -66,8 +66,12 @@ def replay(
     slo: Slo,
     *,
     start: Callable[[Model], None] | None = None,
+    interval: float = INTERVAL_SECONDS,
+    warm_up: float = 0.0,
 ) -> Outcome:
-    """Everything from the first request to the last token. The fleet begins with one pod each, unless ``start``."""
+    """Everything from the first request to the last token. The fleet begins with one pod each, unless ``start``. The
+    policy is asked once per ``interval`` seconds. What happens in the first ``warm_up`` seconds is not judged: a fleet
+    that has just begun knows neither its engines nor its traffic."""
     model = Model(costs, topology)
     (start or _one_each)(model)
     for one in requests:
@@ -78,10 +82,10 @@ def replay(
     while now <= end or (not model.idle and now < end + _PATIENCE_SECONDS):
         model.run_until(now)
         _scale(model, policy(model))
-        if now <= end:
+        if warm_up <= now <= end:
             moments.append(_moment(model))
-        now += INTERVAL_SECONDS
-    return _outcome(model, moments, slo, end)
+        now += interval
+    return _outcome(model, moments, slo, (warm_up, end))
 
 
 def _one_each(model: Model) -> None:
@@ -98,24 +102,25 @@ def _scale(model: Model, counts: Mapping[str, int]) -> None:
 
 def _moment(model: Model) -> Moment:
     groups = [*model.prefill.values(), *(pool.group for pool in model.pools.values())]
-    waiting = sum(1 for job in model.jobs if job.first_token is None)
+    waiting = sum(1 for job in model.open_jobs() if job.first_token is None)
     gpus = sum(len(group.pods) for group in groups) * model.costs.gpus_per_pod
     return Moment(model.now, {group.key: group.wanted for group in groups}, gpus, waiting)
 
 
-def _outcome(model: Model, moments: Sequence[Moment], slo: Slo, end: float) -> Outcome:
-    served = [job for job in model.jobs if job.first_token is not None]
+def _outcome(model: Model, moments: Sequence[Moment], slo: Slo, judged: tuple[float, float]) -> Outcome:
+    jobs = [job for job in model.jobs if job.request.at >= judged[0]]
+    served = [job for job in jobs if job.first_token is not None]
     ttft = sorted((job.first_token or 0.0) - job.request.at for job in served)
     tpot = sorted(job.per_token for job in served)
     good = sum(1 for job in served if _in_time(job.first_token, job.request.at, job.per_token, slo))
     groups = [*model.prefill.values(), *(pool.group for pool in model.pools.values())]
-    pod_seconds = sum(group.pod_seconds(end) for group in groups)
+    pod_seconds = sum(group.pod_seconds(*judged) for group in groups)
     return Outcome(
-        requests=len(model.jobs),
-        finished=sum(1 for job in model.jobs if job.done is not None and job.done <= model.now),
+        requests=len(jobs),
+        finished=sum(1 for job in jobs if job.done is not None and job.done <= model.now),
         gpu_hours=pod_seconds * model.costs.gpus_per_pod / 3600,
         peak_gpus=max((moment.gpus for moment in moments), default=0),
-        attained=good / len(model.jobs) if model.jobs else 1.0,
+        attained=good / len(jobs) if jobs else 1.0,
         ttft=_percentiles(ttft),
         tpot=_percentiles(tpot),
         moments=tuple(moments),

@@ -79,6 +79,27 @@ def test_a_pod_that_drains_finishes_its_work_and_is_paid_until_then() -> None:
     assert [pod.gone for pod in model.pools["decode"].group.gone] == pytest.approx([1.0, 0.9 + 0.99])
 
 
+def test_a_long_line_goes_back_when_the_last_prefill_pod_has_gone() -> None:
+    """All that wait for room are held again, however many they are."""
+    crowd = [Request(0.1, "b", 900, 90) for _ in range(3000)]
+    model = fleet(Request(0, "b", 900, 90), *crowd)
+    model.run_until(0.5)
+    model.scale(model.prefill["b"], 0)
+    model.run_until(60)
+    assert model.totals["b"].in_flight == 3000
+    assert not model.pools["decode"].line
+
+
+def test_what_happens_before_the_warm_up_ends_is_not_judged() -> None:
+    traffic = [Request(float(at), "a", 100, 1) for at in range(0, 400, 4)]
+    whole, judged = (
+        replay(traffic, ROOMY, one_pool(traffic), Targets(2), Slo(), warm_up=warm_up) for warm_up in (0.0, 200.0)
+    )
+    assert (whole.requests, judged.requests) == (100, 50)
+    assert judged.gpu_hours == pytest.approx(2 * 196 / 3600, rel=0.01)
+    assert judged.moments[0].at == 210
+
+
 requests = st.lists(
     st.builds(Request, st.floats(0, 60), st.sampled_from("ab"), st.integers(1, 1500), st.integers(1, 600)), max_size=25
 )

@@ -1,0 +1,162 @@
+"""HTTP to routers: through the API server's proxy, with the rights of whoever calls, or straight to a URL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+import urllib3
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from sunfleet_api import names
+from sunfleet_cli.cluster import connected
+
+_ROUTERS: Final = f"{names.LABEL_PART_OF}={names.MANAGED_BY},{names.LABEL_COMPONENT}=router"
+_TIMEOUT_SECONDS: Final = 10
+# Prefill of a long prompt on a busy fleet, or a task that wakes from zero, comes before the first byte.
+_ANSWER_SECONDS: Final = 600
+_LARGEST_CHUNK: Final = 1 << 16
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A status and the chunks of a body, as they come."""
+
+    status: int
+    chunks: Iterator[bytes]
+
+
+Post = Callable[[str, bytes], AbstractContextManager[Answer]]  # (path, JSON body)
+Send = Callable[[str, bytes], urllib3.BaseHTTPResponse]
+
+
+@contextmanager
+def _session(context: str | None) -> Iterator[Any]:
+    api = connected(context)
+    try:
+        yield api
+    finally:
+        api.rest_client.pool_manager.clear()
+
+
+def scrape(context: str | None, system_namespace: str) -> dict[str, str]:
+    """``/metrics`` of every running router pod, by pod name. One that does not answer is left out: it may be on its
+    way in or out. None at all is an error."""
+    with _session(context) as api:
+        return _scraped(api, system_namespace)
+
+
+def _scraped(api: Any, system_namespace: str) -> dict[str, str]:
+    core = client.CoreV1Api(api)
+    try:
+        found = core.list_namespaced_pod(system_namespace, label_selector=_ROUTERS, _request_timeout=_TIMEOUT_SECONDS)
+        pods = [str(pod["metadata"]["name"]) for pod in _plain(api, found.items) if _phase(pod) == "Running"]
+    except ApiException as error:
+        raise click.ClickException(f"pods of {system_namespace}: {error.status} {error.reason}") from None
+    except (OSError, urllib3.exceptions.HTTPError) as error:
+        raise click.ClickException(f"the API server does not answer: {error}") from None
+    if not pods:
+        raise click.ClickException(f"no router runs in namespace {system_namespace}: see --system-namespace")
+    texts: dict[str, str] = {}
+    why = ""
+    for name in sorted(pods):
+        path = f"/api/v1/namespaces/{system_namespace}/pods/{name}:{names.METRICS_PORT}/proxy/metrics"
+        try:
+            answer = _call(api, "GET", path, {}, None, _TIMEOUT_SECONDS)
+            body = answer.read().decode(errors="replace")
+        except (OSError, urllib3.exceptions.HTTPError) as error:
+            why = str(error)
+            continue
+        if answer.status == 200:
+            texts[name] = body
+        else:
+            why = f"{answer.status} {body[:300].strip()}"
+    if not texts:
+        raise click.ClickException(f"no router of {system_namespace} gives its metrics through the API server: {why}")
+    return texts
+
+
+def _plain(api: Any, items: object) -> list[dict[str, Any]]:
+    """As JSON, the way the API server sends it."""
+    return list(api.sanitize_for_serialization(items))
+
+
+def _phase(pod: Mapping[str, Any]) -> str:
+    return str((pod.get("status") or {}).get("phase", ""))
+
+
+def _call(
+    api: Any, method: str, path: str, headers: Mapping[str, str], body: bytes | None, seconds: float
+) -> urllib3.BaseHTTPResponse:
+    """The answer as it comes, also of a refusal. The generated client would read it whole, and parse it."""
+    _, url, sent, *_ = api.param_serialize(method, path, header_params=dict(headers), auth_settings=["BearerToken"])
+    timeout = urllib3.Timeout(connect=_TIMEOUT_SECONDS, read=seconds)
+    answer: urllib3.BaseHTTPResponse = api.rest_client.pool_manager.request(
+        method, url, headers=sent, body=body, timeout=timeout, preload_content=False, retries=False
+    )
+    return answer
+
+
+@contextmanager
+def poster(context: str | None, system_namespace: str, url: str | None, key: str) -> Iterator[Post]:
+    """Posts to a router: at ``url``, or through the API server to the routers' Service. The key travels in
+    ``x-api-key``: the API server takes an ``authorization`` header for its own."""
+    headers = {"content-type": "application/json"} | ({"x-api-key": key} if key else {})
+    if url is not None:
+        with urllib3.PoolManager(retries=False) as pool:
+
+            def direct(path: str, body: bytes) -> urllib3.BaseHTTPResponse:
+                return pool.request(
+                    "POST", url.rstrip("/") + path, headers=headers, body=body, preload_content=False,
+                    timeout=urllib3.Timeout(connect=_TIMEOUT_SECONDS, read=_ANSWER_SECONDS),
+                )  # fmt: skip
+
+            yield _posting(direct)
+        return
+    with _session(context) as api:
+        prefix = f"/api/v1/namespaces/{system_namespace}/services/{_service(api, system_namespace)}:http/proxy"
+        yield _posting(lambda path, body: _call(api, "POST", prefix + path, headers, body, _ANSWER_SECONDS))
+
+
+def _service(api: Any, namespace: str) -> str:
+    """The routers' Service that has a port named http."""
+    asked = client.CoreV1Api(api).list_namespaced_service
+    try:
+        found = _plain(api, asked(namespace, label_selector=_ROUTERS, _request_timeout=_TIMEOUT_SECONDS).items)
+    except ApiException as error:
+        raise click.ClickException(f"services of {namespace}: {error.status} {error.reason}") from None
+    except (OSError, urllib3.exceptions.HTTPError) as error:
+        raise click.ClickException(f"the API server does not answer: {error}") from None
+    fitting = [
+        one["metadata"]["name"] for one in found if "http" in {port.get("name") for port in one["spec"]["ports"]}
+    ]
+    if not fitting:
+        raise click.ClickException(f"no Service of a router in namespace {namespace}: see --system-namespace and --url")
+    return str(fitting[0])
+
+
+def _posting(send: Send) -> Post:
+    @contextmanager
+    def post(path: str, body: bytes) -> Iterator[Answer]:
+        try:
+            answer = send(path, body)
+        except (OSError, urllib3.exceptions.HTTPError) as error:
+            raise click.ClickException(f"the router does not answer: {error}") from None
+        try:
+            yield Answer(answer.status, _chunks(answer))
+        finally:
+            answer.close()
+
+    return post
+
+
+def _chunks(answer: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    """A chunk of the router is a chunk here: a token is seen when it is there."""
+    try:
+        yield from answer.stream(_LARGEST_CHUNK, decode_content=True)
+    except urllib3.exceptions.HTTPError as error:
+        raise click.ClickException(f"the answer broke off: {error}") from None
