@@ -57,6 +57,7 @@ KV_PORT_LAST: Final = 5799
 # Ports of router and operator pods.
 ROUTER_PORT: Final = 8080
 OPERATOR_HEALTH_PORT: Final = 8080
+# Of every pod, so that a policy can let Prometheus in here and nowhere else.
 METRICS_PORT: Final = 9090
 
 # Every pod of a fleet sees weights at these paths: the engines' handshake compares the model string, so it must not

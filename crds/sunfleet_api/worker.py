@@ -33,6 +33,7 @@ class WorkerSettings(BaseSettings):
     max_lora_rank: int = 64
     extra_args: tuple[ExtraArg, ...] = ()
     port: int = names.ENGINE_PORT
+    metrics_port: int = 0  # where /metrics alone is served besides; 0: nowhere
     side_channel_port: int = names.SIDE_CHANNEL_PORT
     kv_port_first: int = names.KV_PORT_FIRST
     kv_port_last: int = names.KV_PORT_LAST

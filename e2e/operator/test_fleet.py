@@ -81,7 +81,7 @@ def test_the_operator_owns_no_field_of_a_users_spec_and_leaves_no_annotation(fle
 
 
 def test_children_live_with_their_object_and_none_with_the_operator(fleet: Fleet, kubectl: Kubectl) -> None:
-    kinds = "deployments,services,jobs,controllerrevisions,poddisruptionbudgets"
+    kinds = "deployments,services,jobs,controllerrevisions,poddisruptionbudgets,networkpolicies"
     query = ("--selector", f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}")
     assert kubectl.items(kinds, "--namespace", fleet.namespace, *query)
     assert not kubectl.items(kinds, "--namespace", "sunfleet-system", *query)

@@ -102,7 +102,7 @@ def test_killed_while_objects_are_deleted_nothing_is_stuck(kubectl: Kubectl, fle
 
 def children(kubectl: Kubectl, namespace: str) -> dict[str, str]:
     """Kind and name of each child -> its generation and UID."""
-    kinds = "deployments,services,poddisruptionbudgets,controllerrevisions,jobs"
+    kinds = "deployments,services,poddisruptionbudgets,networkpolicies,controllerrevisions,jobs"
     return {
         f"{item['kind']}/{item['metadata']['name']}": f"{item['metadata']['uid']} {item['metadata'].get('generation')}"
         for item in kubectl.items(kinds, "--namespace", namespace)

@@ -142,15 +142,14 @@ async def _children(reader: Reader, key: Key, owner: Json) -> Children:
     """Objects that carry our labels *and* are controlled by this very owner: nothing is ever adopted."""
     query, uid = labels.owned_by(key), str(metadata(owner)["uid"])
     mine = {labels.owner_label(key.kind): key.name}
-    deployments, jobs, pods, records, service, budget = await asyncio.gather(
+    deployments, jobs, pods, records, (service, budget, policy) = await asyncio.gather(
         reader.list("Deployment", key.namespace, labels=query),
         reader.list("Job", key.namespace, labels=query),
         reader.list("Pod", key.namespace, labels=mine),
         reader.list("ControllerRevision", key.namespace, labels=query),
-        reader.get("Service", key.namespace, labels.pool_name(key)),
-        reader.get("PodDisruptionBudget", key.namespace, labels.pool_name(key)),
+        _beside_the_pods(reader, key),
     )
-    everything = (*deployments, *jobs, *records, *(live for live in (service, budget) if live is not None))
+    everything = (*deployments, *jobs, *records, *(live for live in (service, budget, policy) if live is not None))
     return Children(
         predecessor=any(_of_predecessor(live, key, uid) for live in everything),
         deployments=_owned(deployments, uid),
@@ -159,6 +158,17 @@ async def _children(reader: Reader, key: Key, owner: Json) -> Children:
         pods=tuple(pods),
         service=service,
         budget=budget,
+        policy=policy,
+    )
+
+
+async def _beside_the_pods(reader: Reader, key: Key) -> tuple[Json | None, Json | None, Json | None]:
+    """Service, PodDisruptionBudget and NetworkPolicy, whoever made them."""
+    name = labels.pool_name(key)
+    return await asyncio.gather(
+        reader.get("Service", key.namespace, name),
+        reader.get("PodDisruptionBudget", key.namespace, name),
+        reader.get("NetworkPolicy", key.namespace, name),
     )
 
 

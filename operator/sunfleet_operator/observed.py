@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sunfleet_api.conditions import ConditionType, Reason
+from sunfleet_operator.build.network import Visitors
 from sunfleet_operator.build.weights import Fetcher
 from sunfleet_operator.references import decoder_of, routed_decoders
 from sunfleet_operator.told import Told
@@ -16,8 +17,8 @@ from sunfleet_operator.types import Json, Key, full_name, is_terminating, metada
 class Children:
     """Live objects in the owner's namespace that it controls (owner reference), and their pods.
 
-    ``service`` and ``budget`` are whatever stands under their names. ``predecessor``: children of an earlier owner of
-    this name are still there; the garbage collector is about to remove them.
+    ``service``, ``budget`` and ``policy`` are whatever stands under their names. ``predecessor``: children of an
+    earlier owner of this name are still there; the garbage collector is about to remove them.
     """
 
     deployments: tuple[Json, ...] = ()
@@ -26,6 +27,7 @@ class Children:
     records: tuple[Json, ...] = ()
     service: Json | None = None
     budget: Json | None = None
+    policy: Json | None = None
     predecessor: bool = False
 
 
@@ -45,6 +47,7 @@ class Defaults:
     fetcher: Fetcher
     pull_policy: str = ""
     profile_namespace: str = ""  # ServingProfiles there are for objects of every namespace
+    visitors: Visitors | None = None  # without them no NetworkPolicies are made
 
 
 @dataclass(frozen=True)

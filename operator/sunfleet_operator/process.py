@@ -143,4 +143,6 @@ def defaults(settings: Settings) -> Defaults:
     fetcher = Fetcher(
         settings.weights_image, settings.image_pull_policy, settings.hf_endpoint, settings.weights_download
     )
-    return Defaults(settings.engine_image, fetcher, settings.image_pull_policy, settings.profile_namespace)
+    return Defaults(
+        settings.engine_image, fetcher, settings.image_pull_policy, settings.profile_namespace, settings.visitors
+    )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import socket
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from sunfleet_api import names
 from sunfleet_api.download import Download
+from sunfleet_operator.build.network import Visitors, routers
 
 
 class PrometheusSettings(BaseModel):
@@ -43,6 +44,21 @@ class PrometheusSettings(BaseModel):
         return value
 
 
+class NetworkSettings(BaseModel):
+    """The NetworkPolicies of engine pods. Peers are those of networking.k8s.io/v1, as JSON."""
+
+    model_config = ConfigDict(frozen=True)
+
+    policies: bool = True
+    # Who may reach the engines' API. Default: the router's pods in the operator's namespace.
+    routers: tuple[dict[str, Any], ...] = ()
+    # Who may reach the engines' metrics. The label is what the Prometheus Operator and the usual charts give their
+    # pods; where tenants may label pods as they like, name Prometheus' namespace as well.
+    prometheus: tuple[dict[str, Any], ...] = (
+        {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}},
+    )
+
+
 class Settings(BaseSettings):
     """One object per process. Durations are seconds."""
 
@@ -63,6 +79,7 @@ class Settings(BaseSettings):
     # ClusterRole.
     namespaces: Annotated[tuple[str, ...], NoDecode] = ()
 
+    network: NetworkSettings = Field(default_factory=NetworkSettings)
     prometheus: PrometheusSettings = Field(default_factory=PrometheusSettings)
     # Metrics are read and counts decided this often. Nothing is asked while no object scales or has a budget.
     scaling_interval_seconds: float = Field(default=15, gt=0)
@@ -101,6 +118,14 @@ class Settings(BaseSettings):
         """Where ServingProfiles for every namespace lie: the operator's own, if it serves that one."""
         own = self.leader_election_namespace
         return own if not self.namespaces or own in self.namespaces else ""
+
+    @property
+    def visitors(self) -> Visitors | None:
+        """Whom NetworkPolicies let in from outside a fleet; ``None`` where none are made."""
+        network, own = self.network, self.leader_election_namespace
+        if not network.policies or not (network.routers or own):
+            return None  # run by hand: nobody knows where routers are
+        return Visitors(network.routers or routers(own), network.prometheus)
 
     @field_validator("weights_download", mode="before")
     @classmethod

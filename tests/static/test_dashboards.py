@@ -77,10 +77,7 @@ def test_a_mistyped_metric_would_be_found() -> None:
 
 def test_what_is_scraped_are_the_ports_that_pods_have() -> None:
     monitors = list(yaml.safe_load_all((ROOT / "manifests/components/monitors/podmonitors.yaml").read_text()))
-    assert {port["port"] for monitor in monitors for port in monitor["spec"]["podMetricsEndpoints"]} == {
-        "metrics",
-        "http",
-    }
+    assert {port["port"] for monitor in monitors for port in monitor["spec"]["podMetricsEndpoints"]} == {"metrics"}
     for room in ("router", "operator"):
         deployment = yaml.safe_load((ROOT / f"manifests/base/{room}/deployment.yaml").read_text())
         template = deployment["spec"]["template"]

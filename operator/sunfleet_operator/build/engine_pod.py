@@ -135,6 +135,7 @@ def _engine(pod: EnginePod, placements: Sequence[Placement]) -> Manifest:
         "env": _env(pod.settings),
         "ports": [
             {"name": "http", "containerPort": names.ENGINE_PORT, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": names.METRICS_PORT, "protocol": "TCP"},
             {"name": "kv-side", "containerPort": names.SIDE_CHANNEL_PORT, "protocol": "TCP"},
         ],
         "securityContext": CONTAINER_SECURITY,

@@ -31,7 +31,7 @@ def child_name(owner: Key, suffix: str) -> str:
 
 
 def pool_name(owner: Key) -> str:
-    """Name of the Service and the PodDisruptionBudget: one each for all revisions."""
+    """Name of Service, PodDisruptionBudget and NetworkPolicy: one each for all revisions."""
     return child_name(owner, role(owner.kind))
 
 
@@ -60,7 +60,8 @@ def owned_by(owner: Key) -> dict[str, str]:
 
 
 def pool_selector(owner: Key) -> dict[str, str]:
-    """The engine pods of an object, of all revisions: ``status.selector``, Service, PodDisruptionBudget."""
+    """The engine pods of an object, of all revisions: ``status.selector``, Service, PodDisruptionBudget,
+    NetworkPolicy."""
     return {owner_label(owner.kind): owner.name, names.LABEL_ROLE: role(owner.kind)}
 
 

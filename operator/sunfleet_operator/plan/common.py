@@ -8,6 +8,7 @@ from datetime import datetime
 
 from pydantic import ValidationError
 
+from sunfleet_api import names
 from sunfleet_api.conditions import ConditionType, Reason
 from sunfleet_api.digests import KVFingerprint
 from sunfleet_api.weights import WeightsSource
@@ -18,7 +19,7 @@ from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.records import Engine
 from sunfleet_operator.types import Json, status_of
 
-# A Service or a PodDisruptionBudget is not watched, so somebody who makes room is noticed so late.
+# These are not watched, so somebody who makes room is noticed so late.
 TAKEN_SECONDS = 30
 _COLLECTED_SECONDS = 1
 
@@ -115,6 +116,7 @@ def worker_settings(role: str, engine: Engine, kv: KVFingerprint, drain_seconds:
             "max_model_len": engine.max_model_len,
             "tensor_parallel_size": engine.tensor_parallel_size,
             "extra_args": engine.extra_args,
+            "metrics_port": names.METRICS_PORT,
             "drain_timeout_seconds": drain_seconds,
             "kv_fingerprint": kv.digest,
             **more,

@@ -16,7 +16,7 @@ from sunfleet_api.inactive import inactive_fields
 from sunfleet_api.shared_decoder import DecoderModelStatus, SharedDecoder, SharedDecoderStatus
 from sunfleet_api.worker import ResolverReport
 from sunfleet_operator import records
-from sunfleet_operator.build import labels
+from sunfleet_operator.build import labels, network
 from sunfleet_operator.build.engine_pod import FORM, EnginePod, template
 from sunfleet_operator.build.protected import protected_changes
 from sunfleet_operator.build.volumes import GivenVolumes
@@ -82,7 +82,8 @@ def plan(observed: ObservedDecoder, defaults: Defaults, now: datetime, *, refusa
     verdicts.append(conditions.ready(verdicts, DECODER_ROLL_UP, zero=want.count == 0))
     rolled = outcome.rolled
     held = decoder.spec.paused
-    pool = revisions.pool_writes(observed.live, observed.key, observed.children)
+    fellows = network.of_decoder(observed.key, decoder.spec.allowed_models.namespaces)
+    pool = revisions.pool_writes(observed.live, observed.key, observed.children, defaults.visitors, fellows)
     return Plan(
         before=() if held else (*made.writes, *outcome.resolution.writes, *pool, *(rolled.before if rolled else ())),
         status=status.write(observed.live, _fields(observed, outcome), verdicts, now),

@@ -14,7 +14,8 @@ from sunfleet_api.digests import KVFingerprint
 from sunfleet_api.inactive import inactive_fields
 from sunfleet_api.sun_model import PrefillModelStatus, SunModel, SunModelStatus
 from sunfleet_operator import records
-from sunfleet_operator.build import labels
+from sunfleet_operator.build import labels, network
+from sunfleet_operator.build.network import Visitors
 from sunfleet_operator.observed import Defaults, Needs, ObservedModel
 from sunfleet_operator.plan import (
     conditions,
@@ -44,6 +45,7 @@ from sunfleet_operator.plan.replicas import Wanted
 from sunfleet_operator.plan.revisions import Fleet, Rolled
 from sunfleet_operator.plan.verify import Check
 from sunfleet_operator.records import DecoderRevision, ModelRevision
+from sunfleet_operator.references import decoders_of
 from sunfleet_operator.types import Ref, full_name, is_terminating, revision_of, spec_of, status_of
 
 
@@ -88,7 +90,7 @@ def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal:
     taken = revisions.taken(observed.live, observed.key, observed.children)
     verdicts = refused(verdicts, refusal or taken)
     verdicts.append(conditions.ready(_counting(model, want, verdicts), MODEL_ROLL_UP, zero=want.count == 0))
-    before, after = _writes(observed, outcome)
+    before, after = _writes(observed, outcome, defaults.visitors)
     held = model.spec.paused
     return Plan(
         before=() if held else (*made.writes, *before),
@@ -134,8 +136,11 @@ def _scaling_facts(observed: ObservedModel, model: SunModel) -> replicas.Facts:
     )  # fmt: skip
 
 
-def _writes(observed: ObservedModel, outcome: _Outcome) -> tuple[tuple[Write, ...], tuple[Write, ...]]:
-    pool = revisions.pool_writes(observed.live, observed.key, observed.children)
+def _writes(
+    observed: ObservedModel, outcome: _Outcome, visitors: Visitors | None
+) -> tuple[tuple[Write, ...], tuple[Write, ...]]:
+    fellows = network.of_task(observed.key, decoders_of(observed.live))
+    pool = revisions.pool_writes(observed.live, observed.key, observed.children, visitors, fellows)
     if outcome.base.standing.refused:
         deployments = [Delete(Ref.of("Deployment", live)) for live in observed.children.deployments]
         return (), (*deployments, *(Delete(Ref.of("Job", live)) for live in observed.children.jobs))

@@ -13,6 +13,7 @@ from sunfleet_operator import drift, records
 from sunfleet_operator.build import labels
 from sunfleet_operator.build.deployment import deployment, scale
 from sunfleet_operator.build.labels import SPEC_HASH
+from sunfleet_operator.build.network import Fellows, Visitors, network_policy
 from sunfleet_operator.build.pool import disruption_budget, service
 from sunfleet_operator.build.record import record
 from sunfleet_operator.observed import Children
@@ -31,6 +32,7 @@ from sunfleet_operator.types import (
     full_name,
     is_terminating,
     labels_of,
+    metadata,
     revision_of,
     runs_engine,
     spec_of,
@@ -166,15 +168,29 @@ def changed(manifest: Manifest, live: Json | None) -> list[Write]:
     return [Apply(manifest)]
 
 
-def pool_writes(owner: Json, key: Key, children: Children) -> list[Write]:
-    """Service and PodDisruptionBudget, when they are missing or differ; nothing of somebody else is overwritten."""
-    wanted = ((service(owner, key), children.service), (disruption_budget(owner, key), children.budget))
-    return [write for made, live in wanted if not _strange(owner, key, live) for write in changed(made, live)]
+def pool_writes(owner: Json, key: Key, children: Children, visitors: Visitors | None, fellows: Fellows) -> list[Write]:
+    """Service, PodDisruptionBudget and NetworkPolicy, when they are missing or differ; nothing of somebody else is
+    overwritten. Without ``visitors`` policies are switched off, and one of ours goes.
+
+    The policy comes first: pods never run without it.
+    """
+    wanted = [(service(owner, key), children.service), (disruption_budget(owner, key), children.budget)]
+    surplus: list[Write] = []
+    if visitors is not None:
+        wanted.insert(0, (network_policy(owner, key, visitors, fellows), children.policy))
+    elif children.policy is not None and controller_of(children.policy).get("uid") == metadata(owner)["uid"]:
+        surplus.append(Delete(Ref.of("NetworkPolicy", children.policy)))
+    made = [write for manifest, live in wanted if not _strange(owner, key, live) for write in changed(manifest, live)]
+    return [*surplus, *made]
 
 
 def taken(owner: Json, key: Key, children: Children) -> str:
     """What stands under a name that a child should have, and how to mend it; empty when nothing does."""
-    named = (("Service", children.service), ("PodDisruptionBudget", children.budget))
+    named = (
+        ("Service", children.service),
+        ("PodDisruptionBudget", children.budget),
+        ("NetworkPolicy", children.policy),
+    )
     found = [f"{kind} {full_name(live)}" for kind, live in named if live is not None and _strange(owner, key, live)]
     if not found:
         return ""

@@ -9,6 +9,7 @@ from typing import Any
 
 from sunfleet_api import names
 from sunfleet_api.worker import ResolverReport, VerificationReport
+from sunfleet_operator.build.network import Visitors, routers
 from sunfleet_operator.build.weights import Fetcher
 from sunfleet_operator.index import Index
 from sunfleet_operator.observed import Defaults
@@ -20,7 +21,12 @@ from sunfleet_optest.objects import report
 from sunfleet_optest.store import Store
 
 Document = dict[str, Any]
-DEFAULTS = Defaults(engine_image="worker:1", fetcher=Fetcher(image="weights:1"))
+PROMETHEUS = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+DEFAULTS = Defaults(
+    engine_image="worker:1",
+    fetcher=Fetcher(image="weights:1"),
+    visitors=Visitors(routers("sunfleet-system"), (PROMETHEUS,)),
+)
 
 
 class World:

@@ -89,5 +89,14 @@ def test_nothing_can_be_reached_but_what_a_service_offers(deployment: Manifest) 
     assert opened <= {port["name"] for port in container["ports"]}
 
 
+@EACH
+def test_metrics_are_for_prometheus_alone(deployment: Manifest) -> None:
+    (policy,) = of("NetworkPolicy", deployment)
+    (rule,) = (rule for rule in policy["spec"]["ingress"] if {"port": "metrics"} in rule["ports"])
+    assert rule["ports"] == [{"port": "metrics"}]
+    (peer,) = rule["from"]
+    assert peer["podSelector"] == {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}
+
+
 def test_everything_can_be_found_by_one_label() -> None:
     assert all(each["metadata"]["labels"]["app.kubernetes.io/part-of"] == "sunfleet" for each in ALL)

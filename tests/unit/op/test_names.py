@@ -53,7 +53,7 @@ def collect_garbage(world: World) -> None:
             del world.store.objects[place]
 
 
-@pytest.mark.parametrize("kind", ["Service", "PodDisruptionBudget"])
+@pytest.mark.parametrize("kind", ["Service", "PodDisruptionBudget", "NetworkPolicy"])
 async def test_a_strangers_object_is_never_taken_over(world: World, kind: str) -> None:
     theirs = {"kind": kind, "metadata": {"name": "maths-prefill", "namespace": "team"}, "spec": {"theirs": True}}
     world.store.put(theirs)

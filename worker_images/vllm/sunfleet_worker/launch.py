@@ -10,7 +10,7 @@ from typing import Any
 
 import uvloop
 from fastapi import FastAPI
-from prometheus_client import REGISTRY
+from prometheus_client import REGISTRY, start_http_server
 from vllm import envs
 from vllm.engine.protocol import EngineClient
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
@@ -55,6 +55,8 @@ def run(args: Sequence[str], settings: WorkerSettings) -> None:
 async def _serve(engine: AsyncLLM, args: Namespace, settings: WorkerSettings, metrics: PodMetrics) -> None:
     await engine.reset_mm_cache()  # drops the inputs of the engine's own start-up profile
     _, sock = setup_server(args, reuse_port=False)
+    if settings.metrics_port:  # the API's port has them too, but a NetworkPolicy tells ports apart, not paths
+        start_http_server(settings.metrics_port)
     try:
         standing = Standing()
         app, watched = await _application(engine, args, metrics, standing)

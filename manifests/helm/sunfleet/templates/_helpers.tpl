@@ -29,6 +29,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end }}
 
+{{/* Who may read metrics, as NetworkPolicy peers. */}}
+{{- define "sunfleet.prometheus" -}}
+{{- with .Values.monitoring.from -}}
+{{ toYaml . }}
+{{- else -}}
+- namespaceSelector: {}
+  podSelector:
+    matchLabels:
+      app.kubernetes.io/name: prometheus
+{{- end -}}
+{{- end }}
+
 {{/* What both Deployments' pods have in common; call with (dict "component" "router" "values" .Values.router "root" $). */}}
 {{- define "sunfleet.pod" -}}
 serviceAccountName: sunfleet-{{ .component }}

@@ -63,6 +63,8 @@ async def run(settings: WorkerSettings, fake: FakeSettings) -> None:
     engine = Engine(settings, fake)
     sockets = [_listen(fake.host, settings.port), _listen(fake.host, settings.side_channel_port)]
     port, engine.side_channel_port = (sock.getsockname()[1] for sock in sockets)
+    if settings.metrics_port:
+        sockets.append(_listen(fake.host, settings.metrics_port))
 
     def reset(scope: Scope) -> None:
         server.reset(scope)
