@@ -131,6 +131,7 @@ class Reason(StrEnum):
     CRASH_LOOP = "CrashLoop"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     UNSCHEDULABLE = "Unschedulable"
+    FAILED_CREATE = "FailedCreate"
     EVICTED = "Evicted"
     POD_NOT_READY = "PodNotReady"
     # ScalingReady, BudgetExceeded

@@ -94,11 +94,20 @@ class Cluster:
         except NotFoundError:
             return None
 
-    async def list(self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None) -> Sequence[Json]:
-        """All objects with these labels in a namespace, or everywhere; items lack apiVersion and kind, as always."""
+    async def list(
+        self,
+        kind: str,
+        namespace: str = "",
+        *,
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> Sequence[Json]:
+        """All objects with these labels and fields in a namespace, or everywhere; items lack apiVersion and kind, as
+        always."""
         query: list[tuple[str, str]] = [("limit", "500")]
-        if labels:
-            query.append(("labelSelector", ",".join(f"{key}={value}" for key, value in sorted(labels.items()))))
+        for name, wanted in (("labelSelector", labels), ("fieldSelector", fields)):
+            if wanted:
+                query.append((name, ",".join(f"{key}={value}" for key, value in sorted(wanted.items()))))
         found: list[Json] = []
         while True:
             page = await self._request("GET", BY_NAME[kind].path(namespace), query=query)

@@ -50,7 +50,7 @@ ALL: Final = (
     Kind("HorizontalPodAutoscaler", "autoscaling/v2", "horizontalpodautoscalers", ("list",)),
     Kind("ConfigMap", "v1", "configmaps", ("get",)),
     Kind(NAMESPACE, "v1", "namespaces", ("get", "list", "watch"), namespaced=False),
-    Kind("Event", "v1", "events", ("create",)),
+    Kind("Event", "v1", "events", ("list", "create")),
     Kind("Lease", "coordination.k8s.io/v1", "leases", ("get", "create", "update")),
 )
 BY_NAME: Final = {kind.kind: kind for kind in ALL}

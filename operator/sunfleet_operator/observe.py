@@ -20,6 +20,7 @@ from sunfleet_operator.observed import (
     ObservedProfile,
     User,
 )
+from sunfleet_operator.plan.jobs import begun, pods_of
 from sunfleet_operator.references import decoder_of, decoders_of, profiles_of
 from sunfleet_operator.types import (
     DECODER,
@@ -32,6 +33,7 @@ from sunfleet_operator.types import (
     is_terminating,
     labels_of,
     metadata,
+    name_of,
     status_of,
 )
 
@@ -41,7 +43,12 @@ class Reader(Protocol):
 
     async def get(self, kind: str, namespace: str, name: str) -> Json | None: ...
     async def list(
-        self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None
+        self,
+        kind: str,
+        namespace: str = "",
+        *,
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
     ) -> Sequence[Json]: ...
     async def list_served(self, kind: str, *, labels: Mapping[str, str] | None = None) -> Sequence[Json]: ...
     def serves(self, namespace: str) -> bool: ...
@@ -149,6 +156,7 @@ async def _children(reader: Reader, key: Key, owner: Json) -> Children:
         reader.list("ControllerRevision", key.namespace, labels=query),
         _beside_the_pods(reader, key),
     )
+    complaints = await _complaints(reader, key, jobs, pods)
     everything = (*deployments, *jobs, *records, *(live for live in (service, budget, policy) if live is not None))
     return Children(
         predecessor=any(_of_predecessor(live, key, uid) for live in everything),
@@ -159,7 +167,27 @@ async def _children(reader: Reader, key: Key, owner: Json) -> Children:
         service=service,
         budget=budget,
         policy=policy,
+        complaints=complaints,
     )
+
+
+async def _complaints(reader: Reader, key: Key, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[str, str]:
+    """Why Jobs that have begun get no pod: a quota, a LimitRange, a policy. Only Events tell."""
+    podless = [job for job in jobs if begun(job) and not pods_of(job, pods)]
+    found = await asyncio.gather(
+        *(
+            reader.list(
+                "Event", key.namespace, fields={"involvedObject.uid": metadata(job)["uid"], "reason": "FailedCreate"}
+            )
+            for job in podless
+        )
+    )
+    return {name_of(job): _latest(events) for job, events in zip(podless, found, strict=True) if events}
+
+
+def _latest(events: Sequence[Json]) -> str:
+    newest = max(events, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
+    return str(newest.get("message") or "")
 
 
 async def _beside_the_pods(reader: Reader, key: Key) -> tuple[Json | None, Json | None, Json | None]:

@@ -18,7 +18,8 @@ class Children:
     """Live objects in the owner's namespace that it controls (owner reference), and their pods.
 
     ``service``, ``budget`` and ``policy`` are whatever stands under their names. ``predecessor``: children of an
-    earlier owner of this name are still there; the garbage collector is about to remove them.
+    earlier owner of this name are still there; the garbage collector is about to remove them. ``complaints``: by
+    the name of a Job without pods, why it gets none.
     """
 
     deployments: tuple[Json, ...] = ()
@@ -29,6 +30,7 @@ class Children:
     budget: Json | None = None
     policy: Json | None = None
     predecessor: bool = False
+    complaints: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -21,7 +20,7 @@ from sunfleet_operator.build.engine_pod import FORM, EnginePod, template
 from sunfleet_operator.build.protected import protected_changes
 from sunfleet_operator.build.volumes import GivenVolumes
 from sunfleet_operator.build.weights import Weights, model_weights, resolved
-from sunfleet_operator.observed import Defaults, ObservedDecoder
+from sunfleet_operator.observed import Children, Defaults, ObservedDecoder
 from sunfleet_operator.plan import conditions, deletion, pods, profiles, replicas, revisions, status, weights
 from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.plan.common import (
@@ -41,7 +40,7 @@ from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.plan.replicas import Wanted
 from sunfleet_operator.plan.revisions import Fleet, Rolled
 from sunfleet_operator.records import DecoderRevision, Engine
-from sunfleet_operator.types import Json, is_engine, revision_of, status_of
+from sunfleet_operator.types import is_engine, revision_of, status_of
 
 
 @dataclass(frozen=True)
@@ -264,12 +263,12 @@ def _available(observed: ObservedDecoder, decoder: SharedDecoder, outcome: _Outc
     least = want - revisions.limits(decoder.spec.rollout, outcome.want).unavailable
     if have >= max(least, min(want, 1)):
         return Verdict(type_, "True", Reason.MINIMUM_REPLICAS_AVAILABLE, f"{have} of {want} decode pods are available")
-    return _missing(type_, f"{have} of {want} decode pods are available", observed.children.pods)
+    return _missing(type_, f"{have} of {want} decode pods are available", observed.children)
 
 
-def _missing(type_: ConditionType, text: str, all_pods: Sequence[Json]) -> Verdict:
-    engines = [pod for pod in all_pods if is_engine(pod)]
-    why = pods.problem(engines) or pods.waiting(engines)
+def _missing(type_: ConditionType, text: str, children: Children) -> Verdict:
+    engines = [pod for pod in children.pods if is_engine(pod)]
+    why = pods.problem(engines) or pods.refused(children.deployments) or pods.waiting(engines)
     if why is not None:
         return Verdict(type_, "False", why[0], f"{text}; {why[1]}")
     return Verdict(type_, "False", Reason.MINIMUM_REPLICAS_UNAVAILABLE, text)

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sunfleet_api import names
+from sunfleet_api.conditions import Reason
+from sunfleet_operator.observed import Children
 from sunfleet_operator.plan import pods
-from sunfleet_operator.types import Json, labels_of, revision_of, status_of
+from sunfleet_operator.types import Json, labels_of, name_of, revision_of, status_of
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,20 @@ def pods_of(job: Json, all_pods: Sequence[Json]) -> list[Json]:
         pod for pod in all_pods if labels_of(pod).get(names.LABEL_ROLE) == role and revision_of(pod) == revision_of(job)
     ]
     return sorted(own, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True)
+
+
+def begun(job: Json) -> bool:
+    """Whether its controller has taken it up, and is not done with it: from then on it should have a pod."""
+    return bool(status_of(job).get("startTime")) and ended(job) is None
+
+
+def problem(job: Json, children: Children) -> tuple[str, str] | None:
+    """(reason, message) of what keeps it from running; ``None`` when it only needs time."""
+    own = pods_of(job, children.pods)
+    complaint = children.complaints.get(name_of(job))
+    if complaint and not own:
+        return Reason.FAILED_CREATE, f"Job {name_of(job)} gets no pod: {complaint}"
+    return pods.problem(own)
 
 
 def last_words(job_pods: Sequence[Json]) -> LastWords | None:

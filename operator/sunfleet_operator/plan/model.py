@@ -312,7 +312,8 @@ def _prefill_ready(observed: ObservedModel, model: SunModel, wanted: Wanted, fle
     if have >= least:
         return Verdict(type_, "True", Reason.MINIMUM_REPLICAS_AVAILABLE, text)
     new = fleet.pods(fleet.target.revision)
-    why = pods.problem(new) or pods.waiting(new)
+    live = fleet.deployment(fleet.target.revision)
+    why = pods.problem(new) or pods.refused([live] if live else ()) or pods.waiting(new)
     if why is not None:
         return Verdict(type_, "False", why[0], f"{text}; {why[1]}")
     return Verdict(type_, "False", Reason.MINIMUM_REPLICAS_UNAVAILABLE, text)

@@ -28,6 +28,15 @@ def problem(pods: Iterable[Json]) -> tuple[str, str] | None:
     return min(found, key=lambda problem: problem[0] in (Reason.EVICTED, Reason.POD_NOT_READY), default=None)
 
 
+def refused(deployments: Iterable[Json]) -> tuple[str, str] | None:
+    """(reason, message) of the first Deployment that gets no pods: a quota, a LimitRange, a policy refuses them."""
+    for live in deployments:
+        for condition in status_of(live).get("conditions") or ():
+            if (condition.get("type"), condition.get("status")) == ("ReplicaFailure", "True"):
+                return Reason.FAILED_CREATE, f"Deployment {name_of(live)} gets no pod: {condition.get('message')}"
+    return None
+
+
 def container_statuses(pod: Json) -> Iterator[Json]:
     """Of init containers first, in order: the first one that fails is the one that matters."""
     yield from status_of(pod).get("initContainerStatuses") or ()

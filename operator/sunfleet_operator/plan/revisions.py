@@ -230,7 +230,7 @@ def progress(fleet: Fleet, rolled: Rolled, want: int) -> Verdict:
         return Verdict(ConditionType.PROGRESSING, "False", Reason.ROLLOUT_COMPLETE, f"revision {revision}")
     side, others = fleet.side(revision), fleet.others()
     if live is not None and _deadline_passed(live):
-        why = pods.problem(fleet.pods(revision))
+        why = pods.problem(fleet.pods(revision)) or pods.refused([live])
         detail = f": {why[1]}" if why else ""
         return Verdict(
             ConditionType.PROGRESSING,

@@ -29,7 +29,7 @@ from sunfleet_operator.build.verifier import GOLDEN_PATH, GOLDEN_VOLUME, Pods, P
 from sunfleet_operator.build.volumes import GivenVolumes
 from sunfleet_operator.build.weights import Fetcher, Weights
 from sunfleet_operator.observed import Children
-from sunfleet_operator.plan import jobs, pods
+from sunfleet_operator.plan import jobs
 from sunfleet_operator.plan.actions import Apply, Delete, Write
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.plan.revisions import available
@@ -220,7 +220,7 @@ def _outcome(
             time=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         )  # fmt: skip
         return _recorded(facts, asked, identity, found)
-    failure = _failure(said) or pods.problem(own)
+    failure = _failure(said) or jobs.problem(job, facts.children)
     over = jobs.ended(job)
     if over is None:
         if failure is None or isinstance(said, VerificationReport | str):

@@ -20,13 +20,14 @@ from sunfleet_operator.build.record import record
 from sunfleet_operator.build.resolver import resolver_job
 from sunfleet_operator.build.weights import FETCHED_SCHEMES, Fetcher, Weights
 from sunfleet_operator.observed import Children
-from sunfleet_operator.plan import jobs, pods
+from sunfleet_operator.plan import jobs
 from sunfleet_operator.plan.actions import Apply, Delete, Write
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.records import WeightsRecord
 from sunfleet_operator.types import Json, Key, Ref, name_of, revision_of
 
 _ASK_AGAIN_SECONDS = 60
+_PODLESS_SECONDS = 15
 _TYPE = ConditionType.WEIGHTS_READY
 
 
@@ -128,10 +129,12 @@ def _outcome(owner: Json, key: Key, children: Children, source: WeightsSource, j
     ended = jobs.ended(job)
     if ended is not None:
         return _lost(source, job, found, left=_ASK_AGAIN_SECONDS - (now - ended).total_seconds())
-    failure = _failure(found) or pods.problem(jobs.pods_of(job, children.pods))
+    failure = _failure(found) or jobs.problem(job, children)
     if failure is not None:
         return _failed(failure[0], f"{source.uri}: {failure[1]} (Job {name_of(job)} keeps trying)")
-    return Resolution(None, _resolving(source, f"Job {name_of(job)} runs"))
+    # A Job that gets no pod says so in Events, which are not watched.
+    again = None if jobs.pods_of(job, children.pods) else _PODLESS_SECONDS
+    return Resolution(None, _resolving(source, f"Job {name_of(job)} runs"), requeue_after=again)
 
 
 def _lost(source: WeightsSource, job: Json, found: ResolverReport | str | None, *, left: float) -> Resolution:

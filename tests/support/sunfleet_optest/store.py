@@ -69,13 +69,21 @@ class Store:
             return {"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}, **gone}}
         return copy.deepcopy(self.objects.get((kind, namespace, name)))
 
-    async def list(self, kind: str, namespace: str = "", *, labels: Mapping[str, str] | None = None) -> Sequence[Json]:
+    async def list(
+        self,
+        kind: str,
+        namespace: str = "",
+        *,
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> Sequence[Json]:
         return [
             {key: value for key, value in copy.deepcopy(live).items() if key not in {"apiVersion", "kind"}}
             for (found, space, _), live in self.objects.items()
             if found == kind
             and namespace in {"", space}
             and (labels or {}).items() <= (live["metadata"].get("labels") or {}).items()
+            and all(_field(live, path) == value for path, value in (fields or {}).items())
         ]
 
     def serves(self, namespace: str) -> bool:
@@ -180,6 +188,13 @@ class Store:
             if not owners:
                 live["spec"]["replicas"] = 1
         live["metadata"]["managedFields"] = list(owners.values())
+
+
+def _field(live: Document, path: str) -> Any:
+    found: Any = live
+    for part in path.split("."):
+        found = found.get(part, {})
+    return found
 
 
 def _one_controller(live: Document, manifest: Mapping[str, Any]) -> None:
