@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from sunfleet_api.base import ApiModel
-from sunfleet_api.digests import ShortText
+from sunfleet_api.digests import KVFingerprint, ShortText
 from sunfleet_api.markers import Cel, list_map
 from sunfleet_api.prefill import Prefill
 from sunfleet_api.refs import ObjectRef
@@ -25,35 +25,52 @@ class Analysis(ApiModel):
     """When a canary is given up."""
 
     min_requests: int = Field(default=200, ge=1, le=1_000_000)
-    """Requests that must be seen before a step is judged."""
+    """Requests of the candidate that must have ended within a step before it is judged."""
     max_error_percent: Percent = 1
-    """Errors above this roll back."""
+    """A greater share of requests that its engines failed rolls back."""
     max_latency_increase_percent: int = Field(default=10, ge=0, le=1000)
-    """Latency above the present revision's by more than this rolls back."""
+    """Seconds per output token above the present revision's by more than this roll back."""
 
 
 class Canary(ApiModel):
     """The candidate; promotion is copying it up and deleting it here."""
 
-    RULES: ClassVar = (Cel("has(self.prefill) || has(self.decoderRef)", "set prefill, decoderRef or both"),)
+    RULES: ClassVar = (
+        Cel("has(self.prefill) || has(self.decoderRef)", "set prefill, decoderRef or both"),
+        Cel(
+            "!has(self.prefill) || !has(self.prefill.adapter) || !has(self.prefill.adapter.poolRef)",
+            "a canary has pods of its own: leave prefill.adapter.poolRef out",
+            ".prefill",
+        ),
+    )
 
     prefill: Prefill | None = None
     """Another prefill module. Default: the present one."""
     decoder_ref: ObjectRef | None = None
     """Another decoder. Default: the present one."""
     steps: Annotated[tuple[CanaryStep, ...], Field(max_length=20), list_map("weight")] = ()
-    """Shares of the requests, from the smallest."""
+    """Shares of the requests, from the smallest. Without any the candidate is only verified."""
     analysis: Analysis = Field(default_factory=Analysis)
     paused: bool = False
     """Stay at the present step."""
 
 
+CanaryPhase = Literal["Verifying", "Progressing", "Promotable", "RolledBack"]
+
+
 class CanaryStatus(ApiModel):
-    phase: Literal["Verifying", "Progressing", "Promotable", "RolledBack"] | None = None
-    """How it stands."""
+    phase: CanaryPhase | None = None
+    """Verifying: its pods start and answer golden prompts. Progressing: it takes a step. Promotable: it took them all.
+    RolledBack: it gets no requests any more; change canary, or remove it and add it again, to try again."""
+    revision: str = Field(default="", max_length=63)
+    """Revision of the candidate."""
     step: int = 0
     """Index of the present step, from 0."""
+    weight: int = 0
+    """Percent of new requests that it gets."""
     started_at: str = Field(default="", max_length=64)
-    """When, RFC 3339."""
+    """When the present step or phase began, RFC 3339."""
+    kv_fingerprint: KVFingerprint = Field(default_factory=KVFingerprint)
+    """Of the KV that its pods make."""
     reason: ShortText = ""
     """Why it stands as it does."""

@@ -145,6 +145,10 @@ class Reason(StrEnum):
     METRICS_STALE = "MetricsStale"
     FALLBACK = "Fallback"
     SCALED = "Scaled"  # of an Event
+    # Of Events about canaries
+    CANARY_PROGRESSING = "CanaryProgressing"
+    CANARY_PROMOTABLE = "CanaryPromotable"
+    CANARY_ROLLED_BACK = "CanaryRolledBack"
     # Something to say
     NOT_YET_SUPPORTED = "NotYetSupported"
     IN_USE = "InUse"

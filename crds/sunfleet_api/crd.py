@@ -51,6 +51,8 @@ COLUMNS: Final = {
         _column("Decoder", ".spec.decoderRef.name"),
         *_READY,
         *_PODS,
+        _column("Verified", ".status.conditions[?(@.type=='Verified')].status", wide=True),
+        _column("Canary", ".status.canary.phase", about="How a canary stands", wide=True),
         *_TAIL,
     ),
     SERVING_PROFILE.kind: (

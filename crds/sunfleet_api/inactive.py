@@ -17,7 +17,6 @@ _OF_DECODER: Final[Mapping[str, Callable[[SharedDecoderSpec], bool]]] = {
     "rollout.engineUpgrade": lambda spec: spec.rollout.engine_upgrade != "Manual",
 }
 _OF_MODEL: Final[Mapping[str, Callable[[SunModelSpec], bool]]] = {
-    "canary": lambda spec: spec.canary is not None,
     "prefill.adapter.poolRef": lambda spec: (
         spec.prefill.adapter is not None and spec.prefill.adapter.pool_ref is not None
     ),

@@ -25,6 +25,10 @@ KV_CAPACITY: Final = "sunfleet_router_decode_kv_capacity_tokens"
 KV_RESERVED: Final = "sunfleet_router_decode_kv_reserved_tokens"
 KV_QUEUED: Final = "sunfleet_router_decode_queued_tokens"
 SYNCED: Final = "sunfleet_router_synced"
+# Also by ``revision``; requests by ``outcome`` too: "ok", or "failed" by an engine of that revision.
+REVISION_REQUESTS: Final = "sunfleet_router_revision_requests_total"
+REVISION_SECONDS: Final = "sunfleet_router_revision_seconds_total"
+REVISION_TOKENS: Final = "sunfleet_router_revision_output_tokens_total"
 
 # Of the engine.
 RUNNING: Final = "vllm:num_requests_running"
@@ -37,7 +41,7 @@ OF_ROUTER: Final = frozenset(
     {
         IN_FLIGHT, QUEUE_DEPTH, REQUESTS_ENDED, PROMPT_TOKENS, PREFILL_BACKLOG, PREFILL_OLDEST, PREFILLS,
         PREFILL_SECONDS, OUTPUT_TOKENS, TTFT_COUNT, TTFT_SECONDS, PREFILL_ENDPOINTS, DECODE_ENDPOINTS,
-        KV_CAPACITY, KV_RESERVED, KV_QUEUED, SYNCED,
+        KV_CAPACITY, KV_RESERVED, KV_QUEUED, SYNCED, REVISION_REQUESTS, REVISION_SECONDS, REVISION_TOKENS,
     }
 )  # fmt: skip
 OF_ENGINE: Final = frozenset({RUNNING, WAITING})

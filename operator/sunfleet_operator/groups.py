@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ from sunfleet_operator.autoscale.signals import Signals
 from sunfleet_operator.autoscale.state import Pods
 from sunfleet_operator.index import scales
 from sunfleet_operator.plan.rollout import Limits
-from sunfleet_operator.references import decoder_of, model_name
+from sunfleet_operator.references import canary_of, decoder_of, model_name
 from sunfleet_operator.types import (
     DECODER,
     MODEL,
@@ -34,6 +35,7 @@ from sunfleet_operator.types import (
     metadata,
     owner_of,
     ready_since,
+    revision_of,
     runs_engine,
     status_of,
 )
@@ -118,7 +120,8 @@ class Builder:
     def _member(
         self, live: Json, key: Key, parsed: SharedDecoder | SunModel | None, engine: EngineSpec, budgeted: Sequence[str]
     ) -> Member | Fixed:
-        deployments = self._deployments.get(key, [])
+        everything = self._deployments.get(key, [])
+        deployments = [one for one in everything if revision_of(one) != canary_of(live)]
         auto = parsed.spec.autoscaling if parsed else None
         standing = counts.standing(live, parsed.spec.replicas if parsed else 0, auto, deployments)
         if parsed is None or key in self._unknown:
@@ -126,6 +129,7 @@ class Builder:
         each = resources.each(engine, parsed.spec.template.spec, deployments, budgeted)
         wanted = standing.present if standing.mode == "BuiltIn" else min(standing.running or 0, standing.asked)
         surge = Limits.of(parsed.spec.rollout, standing.asked).surge if _rolls(live) else 0
+        surge += _canary_pods(parsed, live, standing.asked)
         pods = self._observed(key, wanted or 0)
         pods = replace(pods, live=max(pods.live, standing.running or 0), each=each, surge=surge)
         if auto is None or standing.mode != "BuiltIn" or standing.present is None:
@@ -172,6 +176,15 @@ def _rolls(live: Json) -> bool:
     """Whether another revision is wanted than the one that serves."""
     status = status_of(live)
     return bool(status.get("currentRevision")) and status.get("updateRevision") != status.get("currentRevision")
+
+
+def _canary_pods(parsed: SharedDecoder | SunModel, live: Json, asked: int) -> int:
+    """Pods that a canary's largest step wants beside the others."""
+    canary = parsed.spec.canary if isinstance(parsed, SunModel) else None
+    if canary is None or not canary_of(live):
+        return 0
+    share = max((step.weight for step in canary.steps), default=0)
+    return min(asked, max(1, math.ceil(asked * share / 100)))
 
 
 def _by_owner(children: Iterable[Json]) -> dict[Key, list[Json]]:

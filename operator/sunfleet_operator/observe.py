@@ -11,6 +11,7 @@ from sunfleet_api import names
 from sunfleet_operator.build import labels
 from sunfleet_operator.index import Index
 from sunfleet_operator.observed import (
+    Beside,
     Children,
     FoundProfile,
     Needs,
@@ -98,11 +99,30 @@ async def observe_model(reader: Reader, index: Index, key: Key, presets: str = "
 
 async def observe_needs(reader: Reader, observed: ObservedModel, needs: Needs) -> ObservedModel:
     """With what the object's own spec, as its profiles make it, needs besides."""
-    config_map, pods = await asyncio.gather(
-        reader.get("ConfigMap", observed.key.namespace, needs.config_map) if needs.config_map else _nothing(),
+    key, other = observed.key, needs.canary_decoder
+    config_map, pods, beside, space = await asyncio.gather(
+        reader.get("ConfigMap", key.namespace, needs.config_map) if needs.config_map else _nothing(),
         _decode_pods(reader, observed.decoder if needs.decode_pods else None),
+        _beside(reader, other, pods=needs.decode_pods) if other else _none_beside(),
+        reader.get(NAMESPACE, "", key.namespace) if other and other.namespace != key.namespace else _nothing(),
     )
-    return replace(observed, config_map=config_map, decode_pods=pods)
+    space_labels = labels_of(space) if space else observed.namespace_labels
+    return replace(observed, config_map=config_map, decode_pods=pods, beside=beside, namespace_labels=space_labels)
+
+
+async def _none_beside() -> None:
+    return None
+
+
+async def _beside(reader: Reader, key: Key, *, pods: bool) -> Beside:
+    """The decoder of a canary."""
+    if not reader.serves(key.namespace):
+        return Beside(served=False)
+    found = await reader.get(DECODER, key.namespace, key.name)
+    contract, deployments, engines = await asyncio.gather(
+        _contract(reader, found), _decode_deployments(reader, found), _decode_pods(reader, found if pods else None)
+    )
+    return Beside(found and _with_kind(DECODER, found), contract, deployments, engines)
 
 
 async def observe_profile(reader: Reader, index: Index, key: Key, presets: str = "") -> ObservedProfile | None:

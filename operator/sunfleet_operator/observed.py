@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from sunfleet_api.conditions import ConditionType, Reason
 from sunfleet_operator.build.network import Visitors
 from sunfleet_operator.build.weights import Fetcher
-from sunfleet_operator.references import decoder_of, routed_decoders
+from sunfleet_operator.figures import ByRevision
+from sunfleet_operator.references import canary_decoder_of, decoder_of, routed_decoders
 from sunfleet_operator.told import Told
 from sunfleet_operator.types import Json, Key, full_name, is_terminating, metadata, status_of
 
@@ -64,12 +65,15 @@ class User:
 
     @classmethod
     def of(cls, decoder: Key, model: Json) -> User:
+        own, beside = decoder_of(model) == decoder, canary_decoder_of(model) == decoder
+        status = status_of(model)
+        told = status if own or not beside else status.get("canary") or {}
         return cls(
             name=full_name(model),
-            attached=decoder_of(model) == decoder and not _refused(model),
+            attached=(own and not _refused(model)) or beside,
             routes=decoder in routed_decoders(model),
             terminating=is_terminating(model),
-            kv_digest=str((status_of(model).get("kvFingerprint") or {}).get("digest") or ""),
+            kv_digest=str((told.get("kvFingerprint") or {}).get("digest") or ""),
         )
 
     @property
@@ -91,6 +95,18 @@ class Needs:
 
     config_map: str = ""  # name, in the task's namespace
     decode_pods: bool = False
+    canary_decoder: Key | None = None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The decoder that a canary brings along: see :class:`ObservedModel`."""
+
+    decoder: Json | None = None
+    contract: Json | None = None
+    deployments: tuple[Json, ...] = ()
+    pods: tuple[Json, ...] = ()
+    served: bool = True
 
 
 @dataclass(frozen=True)
@@ -142,4 +158,6 @@ class ObservedModel:
     decoder_served: bool = True  # its namespace is one of those that this operator serves
     decode_pods: tuple[Json, ...] = ()  # of the decoder, where they are needed
     config_map: Json | None = None  # of golden prompts, where one is named
+    beside: Beside | None = None  # where the canary names a decoder
+    measured: ByRevision | None = None  # while a canary gets requests
     told: Told | None = None

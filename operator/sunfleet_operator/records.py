@@ -97,6 +97,16 @@ class VerificationRecord(_Record):
     time: str  # RFC 3339
 
 
+class CanaryRecord(_Record):
+    """A canary that was rolled back, so that a lost status does not try it again."""
+
+    record: Literal["canary"] = "canary"
+    asked: str  # identity of the candidate, its steps and its analysis
+    revision: str
+    reason: str
+    time: str  # RFC 3339
+
+
 class ProfilesRecord(_Record):
     """What an object took over from its ServingProfiles, so that an edit of one does not change it by itself."""
 
@@ -105,15 +115,16 @@ class ProfilesRecord(_Record):
     preset: dict[str, Any] = Field(default_factory=dict)
 
 
-AnyRecord = WeightsRecord | DecoderRevision | ModelRevision | VerificationRecord | ProfilesRecord
+AnyRecord = WeightsRecord | DecoderRevision | ModelRevision | VerificationRecord | CanaryRecord | ProfilesRecord
 _BY_WORD: dict[object, type[AnyRecord]] = {
     "weights": WeightsRecord,
     "decoder": DecoderRevision,
     "model": ModelRevision,
     "verification": VerificationRecord,
+    "canary": CanaryRecord,
     "profiles": ProfilesRecord,
 }
-R = TypeVar("R", WeightsRecord, DecoderRevision, ModelRevision, VerificationRecord, ProfilesRecord)
+R = TypeVar("R", WeightsRecord, DecoderRevision, ModelRevision, VerificationRecord, CanaryRecord, ProfilesRecord)
 
 
 def parse(live: Json) -> AnyRecord | None:

@@ -12,6 +12,21 @@ def decoder_of(model: Json) -> Key:
     return Key(DECODER, ref.get("namespace") or namespace_of(model), str(ref.get("name", "")))
 
 
+def canary_decoder_of(model: Json) -> Key | None:
+    """The decoder that a canary brings along, where it does."""
+    ref = (spec_of(model).get("canary") or {}).get("decoderRef")
+    return Key(DECODER, ref.get("namespace") or namespace_of(model), str(ref.get("name", ""))) if ref else None
+
+
+def canary_of(model: Json) -> str:
+    """The revision of a canary that has pods of its own beside the others; empty when there is none."""
+    status = status_of(model)
+    told = status.get("canary") or {}
+    stands = spec_of(model).get("canary") and told.get("phase") in {"Verifying", "Progressing", "Promotable"}
+    revision = str(told.get("revision") or "")
+    return revision if stands and revision != status.get("updateRevision") else ""
+
+
 def model_name(model: Json) -> str:
     """The OpenAI model name in effect."""
     return str(spec_of(model).get("modelName") or name_of(model))
@@ -30,4 +45,5 @@ def profiles_of(live: Json) -> tuple[str, ...]:
 
 def decoders_of(model: Json) -> frozenset[Key]:
     """Every decoder that a SunModel refers to or routes to."""
-    return routed_decoders(model) | {decoder_of(model)}
+    beside = canary_decoder_of(model)
+    return routed_decoders(model) | {decoder_of(model)} | ({beside} if beside else set())

@@ -44,6 +44,11 @@ def verification_name(owner: Key, check: str) -> str:
     return child_name(owner, f"verify-{check}")
 
 
+def canary_record_name(owner: Key, asked: str) -> str:
+    """Of a canary that was given up."""
+    return child_name(owner, f"canary-{asked}")
+
+
 def weights_record_name(owner: Key, uri: str) -> str:
     """Of one URI. The kind counts: a decoder and a task may have one name and one checkpoint."""
     return child_name(owner, f"weights-{revision_hash('weights', {'owner': owner.kind, 'uri': uri})}")

@@ -65,7 +65,9 @@ class Plan:
     events: tuple[Event, ...] = ()
     requeue_after: float | None = None
     effective: Json | None = None  # the object with its profiles under its spec, where it has any
-    checks: tuple[str, ...] = ()  # results of golden prompts that it records, for the metrics
+    # For the metrics: results of golden prompts that it records, and how a canary ends.
+    checks: tuple[str, ...] = ()
+    canary: str = ""
 
     @property
     def empty(self) -> bool:

@@ -129,7 +129,7 @@ def _decide(
     # for two.
     limits = revisions.limits(decoder.spec.rollout, want)
     keep = 1 if _unmoved(observed, target) and want.count + limits.surge > 1 else 0
-    rolled = revisions.roll(fleet, want, decoder.spec.rollout, uri=source.uri, keep=keep)
+    rolled = revisions.roll(fleet, want, decoder.spec.rollout, uris={source.uri}, keep=keep)
     return _Outcome(want, changes, resolution, target, fleet, rolled)
 
 

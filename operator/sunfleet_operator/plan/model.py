@@ -8,7 +8,6 @@ from datetime import datetime
 
 from pydantic import ValidationError
 
-from sunfleet_api import names
 from sunfleet_api.conditions import MODEL_ROLL_UP, ConditionType, Reason
 from sunfleet_api.digests import KVFingerprint
 from sunfleet_api.inactive import inactive_fields
@@ -18,17 +17,19 @@ from sunfleet_operator.build import labels, network
 from sunfleet_operator.build.network import Visitors
 from sunfleet_operator.observed import Defaults, Needs, ObservedModel
 from sunfleet_operator.plan import (
+    canary,
     conditions,
     pods,
     profiles,
     replicas,
     revisions,
     status,
+    steps,
     traffic,
     verify,
-    weights,
 )
 from sunfleet_operator.plan.actions import Delete, Plan, Write
+from sunfleet_operator.plan.canary import Decided, Entrant, Others
 from sunfleet_operator.plan.candidate import Candidate, candidate
 from sunfleet_operator.plan.common import (
     TAKEN_SECONDS,
@@ -45,7 +46,7 @@ from sunfleet_operator.plan.replicas import Wanted
 from sunfleet_operator.plan.revisions import Fleet, Rolled
 from sunfleet_operator.plan.verify import Check
 from sunfleet_operator.records import DecoderRevision, ModelRevision
-from sunfleet_operator.references import decoders_of
+from sunfleet_operator.references import canary_decoder_of, canary_of, decoders_of
 from sunfleet_operator.types import Ref, full_name, is_terminating, revision_of, spec_of, status_of
 
 
@@ -55,11 +56,17 @@ class _Outcome:
 
     want: Wanted
     base: Candidate
-    check: Check
+    checks: tuple[Check, ...]  # its own first, then the canary's
     verdicts: tuple[Verdict, ...]
     fleet: Fleet | None
     rolled: Rolled | None
     known: tuple[ModelRevision, ...]
+    percent: Mapping[str, int]  # of new requests, by revision
+    canary: Decided
+
+    @property
+    def check(self) -> Check:
+        return self.checks[0]
 
 
 def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal: str = "") -> Plan:
@@ -96,15 +103,17 @@ def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal:
         before=() if held else (*made.writes, *before),
         status=status.write(observed.live, _fields(observed, model, outcome), verdicts, now),
         after=() if held else after,
-        events=(*status.events(observed.live, verdicts), *(() if held else want.events)),
+        events=(*status.events(observed.live, verdicts), *(() if held else (*want.events, *outcome.canary.events))),
         requeue_after=soonest(
             TAKEN_SECONDS if taken else None,
             outcome.base.resolution.requeue_after,
-            outcome.check.requeue_after,
+            *(check.requeue_after for check in outcome.checks),
+            outcome.canary.requeue_after,
             want.requeue_after,
         ),
         effective=made.live if made.used else None,
-        checks=() if held or not outcome.check.result else (outcome.check.result,),
+        checks=() if held else tuple(check.result for check in outcome.checks if check.result),
+        canary="" if held else outcome.canary.ended,
     )
 
 
@@ -115,10 +124,11 @@ def needs(observed: ObservedModel) -> Needs:
         asked = SunModel.parse(made.live).spec.verification
     except ValidationError:
         return Needs()
+    beside = canary_decoder_of(made.live)
     if asked is None or not asked.checks:
-        return Needs()
+        return Needs(canary_decoder=beside)
     source = asked.golden_prompts.config_map_ref if asked.golden_prompts else None
-    return Needs(config_map=source.name if source else "", decode_pods=True)
+    return Needs(config_map=source.name if source else "", decode_pods=True, canary_decoder=beside)
 
 
 def _counting(model: SunModel, want: Wanted, verdicts: list[Verdict]) -> list[Verdict]:
@@ -129,9 +139,10 @@ def _counting(model: SunModel, want: Wanted, verdicts: list[Verdict]) -> list[Ve
 
 
 def _scaling_facts(observed: ObservedModel, model: SunModel) -> replicas.Facts:
-    spec = model.spec
+    spec, beside = model.spec, canary_of(observed.live)
+    own = [live for live in observed.children.deployments if revision_of(live) != beside]
     return replicas.Facts(
-        observed.live, spec.replicas, spec.autoscaling, observed.children.deployments, observed.told,
+        observed.live, spec.replicas, spec.autoscaling, own, observed.told,
         budgeted=bool(observed.decoder and spec_of(observed.decoder).get("gpuBudget")),
     )  # fmt: skip
 
@@ -144,8 +155,9 @@ def _writes(
     if outcome.base.standing.refused:
         deployments = [Delete(Ref.of("Deployment", live)) for live in observed.children.deployments]
         return (), (*deployments, *(Delete(Ref.of("Job", live)) for live in observed.children.jobs))
-    checks = (*verify.stale_jobs(observed.children, [outcome.check]), *outcome.check.writes)
-    before = (*outcome.base.resolution.writes, *pool, *(outcome.rolled.before if outcome.rolled else ()), *checks)
+    checks = (*verify.stale_jobs(observed.children, outcome.checks), *outcome.check.writes)
+    rolled = outcome.rolled.before if outcome.rolled else ()
+    before = (*outcome.base.resolution.writes, *pool, *rolled, *checks, *outcome.canary.before)
     return before, outcome.rolled.after if outcome.rolled else ()
 
 
@@ -155,35 +167,61 @@ def _decide(observed: ObservedModel, model: SunModel, defaults: Defaults, want: 
     serving = next((record for record in known if record.revision == current), None)
     here = "/".join(model.spec.decoder_ref.resolve(observed.key.namespace))
     elsewhere = serving is not None and serving.decoder != here
-    base = candidate(observed, model, defaults, known, now, elsewhere=elsewhere)
-    if base.target is not None:
-        known = [base.target, *(record for record in known if record.revision != base.target.revision)]
-    check = _check(observed, model, base, defaults, current, now)
-    fleet, rolled = _roll(observed, model, want, base, known, check)
+    own, beside = canary.asks(model, observed, defaults)
+    leave = () if own == beside else (beside,)
+    base = candidate(observed, model, defaults, known, now, elsewhere=elsewhere, leave=leave)
+    serves = base.target is not None and base.target.revision == current
+    check = canary.checked(observed, model, base, defaults, serving=serves, now=now)
+    entrant = None if base.standing.refused else canary.enter(observed, model, base, defaults, known, current, now)
+    known = _with(known, base.target, entrant.revision if entrant else None)
+    fleet, rolled = _roll(observed, model, want, base, known, check, entrant.aside if entrant else frozenset())
+    percent = _shares(observed, want, fleet, rolled)
+    decided = _canary(observed, model, want, entrant, fleet, rolled, percent, now)
     verdicts = (
         *base.verdicts,
         *_pod_verdicts(observed, model, want, base.standing.contract, fleet, rolled),
         *_verified(check, serving),
     )
-    return _Outcome(want, base, check, verdicts, fleet, rolled, tuple(known))
+    percent = steps.shares(dict(percent), decided.revision, decided.percent)
+    checks = (check, *([entrant.check] if entrant else []))
+    return _Outcome(want, base, checks, verdicts, fleet, rolled, tuple(known), percent, decided)
 
 
-def _check(
-    observed: ObservedModel, model: SunModel, base: Candidate, defaults: Defaults, current: str, now: datetime
-) -> Check:
-    """Golden prompts for the revision that is asked for."""
-    if base.target is None or base.module is None or observed.decoder is None:
-        return Check(cleared=True)
-    subject = verify.Subject(
-        base.target, base.module, observed.decoder, observed.decoder_deployments, observed.decode_pods
-    )
-    source = model.spec.prefill.source
-    facts = verify.Facts(
-        observed.live, observed.key, observed.children, model.spec.verification, subject, observed.config_map,
-        defaults.fetcher.told(source.download), weights.inherited(model.spec.template.spec),
-        serving=base.target.revision == current, paused=model.spec.paused,
-    )  # fmt: skip
-    return verify.check(facts, now)
+def _with(known: list[ModelRevision], *more: ModelRevision | None) -> list[ModelRevision]:
+    """Records and what will be one, newest first."""
+    made = [record for record in more if record is not None]
+    return [*made, *(record for record in known if record.revision not in {new.revision for new in made})]
+
+
+def _shares(observed: ObservedModel, want: Wanted, fleet: Fleet | None, rolled: Rolled | None) -> Mapping[str, int]:
+    """Percent of new requests per revision, without a canary."""
+    if fleet is None or rolled is None:
+        return {}
+    target = fleet.target.revision
+    serving = revisions.current(fleet, rolled)
+    # A task that never had pods: its requests are held and bring up the first one, which is then checked.
+    serving = serving or (target if want.count == 0 else "")
+    return traffic.shares(fleet.usable, serving, target, least=canary.least(observed, target))
+
+
+def _canary(
+    observed: ObservedModel,
+    model: SunModel,
+    want: Wanted,
+    entrant: Entrant | None,
+    fleet: Fleet | None,
+    rolled: Rolled | None,
+    percent: Mapping[str, int],
+    now: datetime,
+) -> Decided:
+    if model.spec.paused:
+        told = status_of(observed.live).get("canary")
+        return Decided(status=canary.live_status(observed) if told else None)
+    room = None
+    if want.budgeted:
+        room = max(0, (want.room or 0) - max(0, sum(rolled.replicas.values() if rolled else ()) - want.count))
+    others = Others(percent, fleet.target.revision if fleet else "", rolled is not None and rolled.done, room)
+    return canary.decide(entrant, observed, model, want, others, now)
 
 
 def _verified(check: Check, serving: ModelRevision | None) -> list[Verdict]:
@@ -209,6 +247,7 @@ def _roll(
     base: Candidate,
     known: list[ModelRevision],
     check: Check,
+    aside: frozenset[str],
 ) -> tuple[Fleet | None, Rolled | None]:
     """Without a new revision (weights or decoder not ready, KV that does not fit, wrong answers to golden prompts) the
     serving one is kept as it is."""
@@ -223,9 +262,16 @@ def _roll(
     if held:
         usable = {revision: pods for revision, pods in usable.items() if revision != wanted.revision}
     work = observed.told.work if observed.told else {}
-    fleet = Fleet(observed.live, observed.key, observed.children, wanted, current, usable, work, held)
-    rolled = revisions.roll(fleet, want, model.spec.rollout, uri=model.spec.prefill.source.uri)
-    return fleet, rolled
+    fleet = Fleet(observed.live, observed.key, observed.children, wanted, current, usable, work, held, aside)
+    if want.room is not None:  # what a canary has of it is taken
+        taken = sum(fleet.side(revision).replicas for revision in aside)
+        want = replace(want, room=max(0, want.room - taken))
+    return fleet, revisions.roll(fleet, want, model.spec.rollout, uris=_uris(model))
+
+
+def _uris(model: SunModel) -> set[str]:
+    beside = model.spec.canary.prefill if model.spec.canary else None
+    return {model.spec.prefill.source.uri, *([beside.source.uri] if beside else [])}
 
 
 def _too_early(observed: ObservedModel, target: ModelRevision, serving: ModelRevision | None) -> bool:
@@ -233,7 +279,7 @@ def _too_early(observed: ObservedModel, target: ModelRevision, serving: ModelRev
     GPU. Not when nothing serves meanwhile, and not once the new pods have been started."""
     if serving is None or any(revision_of(live) == target.revision for live in observed.children.deployments):
         return False
-    readable = decode_formats(observed)
+    readable = revisions.formats(observed.decoder_deployments)
     elsewhere = serving.decoder != target.decoder
     still_serves = elsewhere or serving.kv_fingerprint.label in readable
     return still_serves and target.kv_fingerprint.label not in readable
@@ -245,7 +291,7 @@ def _usable(observed: ObservedModel, known: list[ModelRevision], here: str) -> M
     A revision that still names another decoder counts by itself: that decoder's pods are not observed, and it served
     until now.
     """
-    readable = decode_formats(observed)
+    readable = revisions.formats(observed.decoder_deployments)
     by_revision = {record.revision: record for record in known}
     usable: dict[str, int] = {}
     for live in observed.children.deployments:
@@ -253,15 +299,6 @@ def _usable(observed: ObservedModel, known: list[ModelRevision], here: str) -> M
         if record is not None and (record.decoder != here or record.kv_fingerprint.label in readable):
             usable[record.revision] = revisions.available(live)
     return usable
-
-
-def decode_formats(observed: ObservedModel) -> frozenset[str]:
-    """KV fingerprint labels of decode pods that are available now."""
-    return frozenset(
-        live["spec"]["template"]["metadata"]["labels"].get(names.LABEL_KV_FINGERPRINT, "")
-        for live in observed.decoder_deployments
-        if revisions.available(live)
-    )
 
 
 def _pod_verdicts(
@@ -293,7 +330,7 @@ def _decoder_ready(
         and wanted.decoder == full_name(observed.decoder)
     )
     kv = wanted.kv_fingerprint if wanted is not None and here else contract.kv_fingerprint
-    if kv.label in decode_formats(observed):
+    if kv.label in revisions.formats(observed.decoder_deployments):
         return Verdict(type_, "True", Reason.MINIMUM_REPLICAS_AVAILABLE, "")
     namespace, name = model.spec.decoder_ref.resolve(observed.key.namespace)
     decoder = wanted.decoder if isinstance(wanted, ModelRevision) else f"{namespace}/{name}"
@@ -306,7 +343,8 @@ def _prefill_ready(observed: ObservedModel, model: SunModel, wanted: Wanted, fle
     type_, want = ConditionType.PREFILL_READY, wanted.count
     if want == 0:
         return Verdict(type_, "True", Reason.SCALED_TO_ZERO, "no replicas are wanted")
-    have = sum(revisions.available(live) for live in observed.children.deployments)
+    others = [live for live in observed.children.deployments if revision_of(live) not in fleet.aside]
+    have = sum(revisions.available(live) for live in others)
     least = max(1, want - revisions.limits(model.spec.rollout, wanted).unavailable)
     text = f"{have} of {want} prefill pods are available"
     if have >= least:
@@ -337,12 +375,13 @@ def _fields(observed: ObservedModel, model: SunModel, outcome: _Outcome) -> dict
         kv_fingerprint=next((r.kv_fingerprint for r in known if r.revision == current), KVFingerprint()),
         effective_traffic=model.spec.traffic if observed.profiles else None,
         verification=outcome.check.status,
+        canary=outcome.canary.status,
     ).to_wire()
     for computed in ("conditions", "observedGeneration"):
         made.pop(computed)
     if outcome.want.status is not None:
         made["scaling"] = outcome.want.status
-    made["traffic"] = _traffic(observed, model, outcome, current)
+    made["traffic"] = _traffic(observed, model, outcome)
     return made | (revisions.counts(fleet) if fleet else {})
 
 
@@ -353,15 +392,11 @@ def _asked_for(outcome: _Outcome) -> str:
     return outcome.fleet.target.revision if outcome.fleet else ""
 
 
-def _traffic(observed: ObservedModel, model: SunModel, outcome: _Outcome, current: str) -> object:
+def _traffic(observed: ObservedModel, model: SunModel, outcome: _Outcome) -> object:
     """None while something that does not pass by itself forbids it; a pause freezes what is there."""
     if model.spec.paused and not outcome.base.standing.no_traffic:
         return list(status_of(observed.live).get("traffic") or ())
-    fleet = outcome.fleet
-    if fleet is None or outcome.base.standing.no_traffic:
+    if outcome.fleet is None or outcome.base.standing.no_traffic:
         return []
-    # A task that never had pods: its requests are held and bring up the first one, which is then checked.
-    current = current or (fleet.target.revision if outcome.want.count == 0 else "")
-    percent = traffic.shares(fleet.usable, current, fleet.target.revision)
     uid = str(observed.live["metadata"]["uid"])
-    return [entry.to_wire() for entry in traffic.entries(observed.key, uid, percent, outcome.known)]
+    return [entry.to_wire() for entry in traffic.entries(observed.key, uid, outcome.percent, outcome.known)]

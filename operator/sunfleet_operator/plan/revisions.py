@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,14 @@ from sunfleet_operator.plan.actions import Apply, Delete, Mark, Scale, Write
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.plan.replicas import Wanted
 from sunfleet_operator.plan.weights import next_number
-from sunfleet_operator.records import DecoderRevision, ModelRevision, VerificationRecord, WeightsRecord
+from sunfleet_operator.records import (
+    CanaryRecord,
+    DecoderRevision,
+    ModelRevision,
+    ProfilesRecord,
+    VerificationRecord,
+    WeightsRecord,
+)
 from sunfleet_operator.types import (
     Json,
     Key,
@@ -54,6 +61,7 @@ class Fleet:
     usable: Mapping[str, int]  # pods per revision that can serve
     work: Mapping[str, float] = field(default_factory=dict)  # requests by pod name, where they are known
     held: bool = False  # the target may not take over before it has answered golden prompts
+    aside: frozenset[str] = frozenset()  # revisions that stand beside all others, whatever these do
 
     def deployment(self, revision: str) -> Json | None:
         return next((d for d in self.children.deployments if revision_of(d) == revision), None)
@@ -68,9 +76,10 @@ class Fleet:
 
     def others(self) -> list[rollout.Side]:
         """Every live revision but the target: half-finished ones first, the current one goes last."""
-        found = {revision_of(d) for d in self.children.deployments} - {self.target.revision}
+        found = {revision_of(d) for d in self.children.deployments}
         # Pods of a Deployment that is gone already may still hold GPUs.
-        found |= {revision_of(p) for p in self.children.pods if runs_engine(p)} - {self.target.revision}
+        found |= {revision_of(p) for p in self.children.pods if runs_engine(p)}
+        found -= {self.target.revision, *self.aside}
         return [self.side(revision) for revision in sorted(found, key=lambda r: (r == self.current, r))]
 
 
@@ -78,6 +87,15 @@ def available(live: Json) -> int:
     """Available pods of a Deployment that it still wants. Its template never changes, so an old status is merely
     late."""
     return min(int(status_of(live).get("availableReplicas") or 0), int(spec_of(live).get("replicas", 1)))
+
+
+def formats(decode_deployments: Iterable[Json]) -> frozenset[str]:
+    """KV fingerprint labels of decode pods that are available now."""
+    return frozenset(
+        live["spec"]["template"]["metadata"]["labels"].get(names.LABEL_KV_FINGERPRINT, "")
+        for live in decode_deployments
+        if available(live)
+    )
 
 
 @dataclass(frozen=True)
@@ -90,8 +108,13 @@ class Rolled:
     replicas: Mapping[str, int]
 
 
-def roll(fleet: Fleet, wanted: Wanted, spec: Rollout, *, uri: str, keep: int = 0) -> Rolled:
-    """One step from what is there to the wanted pods of the target revision. ``uri`` is the one whose record stays."""
+def stand(fleet: Fleet, replicas: int, spec: Rollout) -> list[Write]:
+    """So many pods of the target revision, whatever else there is."""
+    return [*_record_writes(fleet), *_target_writes(fleet, replicas, spec)]
+
+
+def roll(fleet: Fleet, wanted: Wanted, spec: Rollout, *, uris: Collection[str], keep: int = 0) -> Rolled:
+    """One step from what is there to the wanted pods of the target revision. Records of ``uris`` stay."""
     want, target, others = wanted.count, fleet.side(fleet.target.revision), fleet.others()
     counts = rollout.step(want, limits(spec, wanted), target, others, keep=keep)
     before = [*_record_writes(fleet), *_target_writes(fleet, counts[fleet.target.revision], spec)]
@@ -99,11 +122,11 @@ def roll(fleet: Fleet, wanted: Wanted, spec: Rollout, *, uri: str, keep: int = 0
     # Old revisions shrink or go only after routers have been told.
     after: list[Write] = []
     for live in fleet.children.deployments:
-        if revision_of(live) == fleet.target.revision:
+        if revision_of(live) in {fleet.target.revision, *fleet.aside}:
             continue
         after += [Delete(Ref.of("Deployment", live))] if done else _scale_writes(fleet, live, counts[revision_of(live)])
     if done:
-        after += _trim(fleet, spec.revision_history_limit, uri)
+        after += _trim(fleet, spec.revision_history_limit, uris)
     return Rolled(tuple(before), tuple(after), done, counts)
 
 
@@ -204,18 +227,21 @@ def _strange(owner: Json, key: Key, live: Json | None) -> bool:
     return not labels.owned_by(key).items() <= labels_of(live).items()
 
 
-def _trim(fleet: Fleet, limit: int, uri: str) -> list[Write]:
+def _trim(fleet: Fleet, limit: int, uris: Collection[str]) -> list[Write]:
     """Records beyond the history limit, of revisions and of resolved URIs; those in use stay."""
     revisions: list[Json] = []
     weights: list[Json] = []
     checks: list[Json] = []
+    used = {labels.child_name(fleet.key, revision) for revision in (fleet.target.revision, *fleet.aside)}
     for item in sorted(fleet.children.records, key=records.number, reverse=True):
         parsed = records.parse(item)
         if isinstance(parsed, WeightsRecord):
-            weights += [item] if parsed.uri != uri else []
+            weights += [item] if parsed.uri not in uris else []
         elif isinstance(parsed, VerificationRecord):
             checks.append(item)
-        elif item["metadata"]["name"] != labels.child_name(fleet.key, fleet.target.revision):
+        elif isinstance(parsed, CanaryRecord | ProfilesRecord):
+            continue  # these go with what they are about
+        elif item["metadata"]["name"] not in used:
             revisions.append(item)
     # Of checks the last ones also stay without any history: they say that what serves may serve.
     old = (*revisions[limit:], *weights[limit:], *checks[limit + _LAST_CHECKS :])
@@ -229,7 +255,7 @@ def progress(fleet: Fleet, rolled: Rolled, want: int) -> Verdict:
     if rolled.done:
         return Verdict(ConditionType.PROGRESSING, "False", Reason.ROLLOUT_COMPLETE, f"revision {revision}")
     side, others = fleet.side(revision), fleet.others()
-    if live is not None and _deadline_passed(live):
+    if live is not None and deadline_passed(live):
         why = pods.problem(fleet.pods(revision)) or pods.refused([live])
         detail = f": {why[1]}" if why else ""
         return Verdict(
@@ -249,7 +275,7 @@ def progress(fleet: Fleet, rolled: Rolled, want: int) -> Verdict:
     return Verdict(ConditionType.PROGRESSING, "True", Reason.ROLLING_OUT, text)
 
 
-def _deadline_passed(live: Json) -> bool:
+def deadline_passed(live: Json) -> bool:
     return any(
         c.get("type") == "Progressing" and c.get("reason") == "ProgressDeadlineExceeded"
         for c in status_of(live).get("conditions") or ()

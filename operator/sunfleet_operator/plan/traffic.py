@@ -11,12 +11,12 @@ from sunfleet_operator.records import ModelRevision
 from sunfleet_operator.types import Key
 
 
-def shares(usable: Mapping[str, int], current: str, target: str) -> Mapping[str, int]:
+def shares(usable: Mapping[str, int], current: str, target: str, *, least: int = 0) -> Mapping[str, int]:
     """Percent of new requests per revision, newest first.
 
     ``usable`` counts pods that can serve now. A revision gets requests only once one of its pods can serve; then the
     target's share grows with its pods. Without any usable pod ``current`` keeps all: a pod that is ill for a moment
-    changes no routing.
+    changes no routing. ``least``: percent that the target had already, as a canary.
     """
     if not current or current == target:
         serving = target if usable.get(target) or current == target else ""
@@ -26,7 +26,7 @@ def shares(usable: Mapping[str, int], current: str, target: str) -> Mapping[str,
         return {current: 100}
     if not old:
         return {target: 100}
-    percent = max(1, round(100 * new / (new + old)))
+    percent = max(1, least, round(100 * new / (new + old)))
     return {target: percent, current: 100 - percent} if percent < 100 else {target: 100}
 
 

@@ -16,7 +16,6 @@ GIVEN_DECODER: dict[str, dict[str, Any]] = {
     "rollout.engineUpgrade": {"rollout": {"engineUpgrade": "Automatic"}},
 }
 GIVEN_MODEL: dict[str, dict[str, Any]] = {
-    "canary": {"canary": {"decoderRef": {"name": "d"}}},
     "prefill.adapter.poolRef": {"prefill": POOLED},
     "rollout.engineUpgrade": {"rollout": {"engineUpgrade": "Automatic"}},
 }
@@ -35,8 +34,8 @@ def test_a_models_field_without_effect_is_named(path: str) -> None:
 
 
 def test_several_are_named_in_order() -> None:
-    spec = SunModelSpec.model_validate(MODEL | GIVEN_MODEL["rollout.engineUpgrade"] | GIVEN_MODEL["canary"])
-    assert inactive_fields(spec) == ("spec.canary", "spec.rollout.engineUpgrade")
+    spec = SunModelSpec.model_validate(MODEL | GIVEN_MODEL["rollout.engineUpgrade"] | GIVEN_MODEL["prefill.adapter.poolRef"])
+    assert inactive_fields(spec) == ("spec.prefill.adapter.poolRef", "spec.rollout.engineUpgrade")
 
 
 @pytest.mark.parametrize(
@@ -48,6 +47,7 @@ def test_several_are_named_in_order() -> None:
         {"autoscaling": {"maxReplicas": 3}},
         {"rollout": {"maxSurge": 0, "maxUnavailable": 1, "engineUpgrade": "Manual", "profileUpdates": "Manual"}},
         {"verification": {"policy": "Enforce", "decoderMismatch": "Warn", "samplePerMillion": 5}},
+        {"canary": {"decoderRef": {"name": "d"}}},
         {"traffic": {"weight": 2, "maxInFlight": 3}},
         {"prefill": {"adapter": {"uri": "pvc://a"}}},
     ],
