@@ -14,7 +14,6 @@ from sunfleet_api.sun_model import SUN_MODEL, SunModelSpec
 # Path below spec -> whether this spec asks for something that does not happen.
 _OF_DECODER: Final[Mapping[str, Callable[[SharedDecoderSpec], bool]]] = {
     "quantization": lambda spec: spec.quantization is not None,
-    "rollout.engineUpgrade": lambda spec: spec.rollout.engine_upgrade != "Manual",
 }
 _OF_MODEL: Final[Mapping[str, Callable[[SunModelSpec], bool]]] = {
     "prefill.adapter.poolRef": lambda spec: (

@@ -33,6 +33,11 @@ VERIFICATIONS = Counter(
 )
 for _result in ("passed", "mismatch", "error"):
     VERIFICATIONS.labels(_result)
+CANARIES = Counter(
+    "sunfleet_operator_canaries_total", "Canaries that came to an end: Promotable or RolledBack.", ["phase"]
+)
+for _phase in ("Promotable", "RolledBack"):
+    CANARIES.labels(_phase)
 LEADER = Gauge("sunfleet_operator_leader", "1 while this process holds the Lease, or needs none.")
 
 SCALING_DECISIONS = Counter(

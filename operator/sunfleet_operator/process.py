@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sunfleet_operator import metrics, promql
+from sunfleet_operator.analyst import Analyst
 from sunfleet_operator.build.weights import Fetcher
 from sunfleet_operator.cluster import Cluster, ClusterError, NotFoundError
 from sunfleet_operator.health import Health
@@ -55,7 +56,16 @@ class Operator:
                 metrics.READY.labels(kind, status).set_function(partial(self.index.ready, kind, status))
         await self._resync_until_it_works()
         scaler = self._scaler()
-        reconcile = Reconciler(self.cluster, self.index, defaults(self.settings), told=scaler.told, noted=scaler.note)
+        prometheus = self.settings.prometheus
+        analyst = Analyst(self._prometheus, prometheus.matchers, prometheus.window_seconds)
+        reconcile = Reconciler(
+            self.cluster,
+            self.index,
+            defaults(self.settings),
+            told=scaler.told,
+            noted=scaler.note,
+            measure=analyst.measure,
+        )
         for number in range(self.settings.workers):
             self._tasks.append(asyncio.create_task(self.queue.work(reconcile), name=f"worker-{number}"))
         self._tasks.append(asyncio.create_task(self._resync_for_ever(), name="resync"))

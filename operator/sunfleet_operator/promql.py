@@ -7,12 +7,14 @@ comes from an object, so no name can change what is asked.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from sunfleet_api import metrics
 from sunfleet_operator.autoscale.signals import DecodeSignals, PrefillSignals
+from sunfleet_operator.figures import Figures
 
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _NAMES: Final = re.compile(r"(?<![\w:\"])[a-zA-Z_:][\w:]*(?=\s*[{\[])")
@@ -77,6 +79,36 @@ def queries(window_seconds: int, matchers: Mapping[str, str]) -> Queries:
     silent = f"count(({known(metrics.UP)}{where} == 0) and on (job, instance) {seen})"
     running, waiting = (gauge("sum", "namespace, pod", name) for name in (metrics.RUNNING, metrics.WAITING))
     return Queries(prefill, decode, silent, f"{running} + {waiting}")
+
+
+def by_revision(seconds: int, matchers: Mapping[str, str]) -> dict[str, str]:
+    """What became of the requests of every revision within so many seconds. All tasks at once: see above."""
+    where, window = selector(matchers), f"[{seconds}s]"
+
+    def increase(name: str, *more: str) -> str:
+        return f"sum by ({', '.join(('task', 'revision', *more))}) (increase({known(name)}{where}{window}))"
+
+    return {
+        "requests": increase(metrics.REVISION_REQUESTS, "outcome"),
+        "seconds": increase(metrics.REVISION_SECONDS),
+        "tokens": increase(metrics.REVISION_TOKENS),
+    }
+
+
+def revision_figures(answers: Mapping[str, Iterable[Sample]], task: str) -> dict[str, Figures]:
+    """From the answers to :func:`by_revision`, those of one task."""
+    sums: defaultdict[str, dict[str, float]] = defaultdict(
+        lambda: dict.fromkeys(("ok", "failed", "seconds", "tokens"), 0.0)
+    )
+    for name, samples in answers.items():
+        for sample in samples:
+            if sample.labels.get("task") == task:
+                what = sample.labels.get("outcome", "") if name == "requests" else name
+                sums[sample.labels.get("revision", "")][what] = sample.value
+    return {
+        revision: Figures(found["ok"] + found["failed"], found["failed"], found["seconds"], found["tokens"])
+        for revision, found in sums.items()
+    }
 
 
 def known(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -12,6 +12,7 @@ from typing import Protocol
 from sunfleet_operator import apply, metrics
 from sunfleet_operator.apply import Writer
 from sunfleet_operator.cluster import RefusedError, TerminatingError
+from sunfleet_operator.figures import ByRevision
 from sunfleet_operator.index import Index
 from sunfleet_operator.observe import (
     Reader,
@@ -39,6 +40,11 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+async def unmeasured(_: Json, __: datetime) -> ByRevision | None:
+    """Where nobody measures."""
+    return None
+
+
 class Reconciler:
     """Holds what every reconcile needs; has no state of its own."""
 
@@ -51,9 +57,12 @@ class Reconciler:
         now: Callable[[], datetime] = utc_now,
         told: Callable[[Key], Told | None] = lambda _: None,
         noted: Callable[[Key, Json | None], None] = lambda _, __: None,
+        measure: Callable[[Json, datetime], Awaitable[ByRevision | None]] = unmeasured,
     ) -> None:
-        """``told`` is what the scaler decided; ``noted`` hears what an object is together with its profiles."""
+        """``told`` is what the scaler decided; ``noted`` hears what an object is together with its profiles;
+        ``measure`` says how requests of a canary went."""
         self._store, self._index, self._defaults, self._now = store, index, defaults, now
+        self._measure = measure
         self._told, self._noted = told, noted
 
     async def __call__(self, key: Key) -> float | None:
@@ -84,6 +93,8 @@ class Reconciler:
             await apply.carry_out(self._store, live, plan, self._now())
             for result in plan.checks:
                 metrics.VERIFICATIONS.labels(result).inc()
+            if plan.canary:
+                metrics.CANARIES.labels(plan.canary).inc()
         except TerminatingError:
             logger.info("%s: its namespace is being deleted, so nothing new can be made there", key)
             return replace(plan, requeue_after=None)
@@ -127,7 +138,8 @@ class Reconciler:
         task = await observe_model(self._store, self._index, key, presets)
         if task is None:
             return None
-        task = replace(await observe_needs(self._store, task, model.needs(task)), told=self._told(key))
+        task = await observe_needs(self._store, task, model.needs(task))
+        task = replace(task, told=self._told(key), measured=await self._measure(task.live, self._now()))
         return task.live, model.plan(task, self._defaults, self._now(), refusal=refusal)
 
 

@@ -35,6 +35,7 @@ class Call:
     avoided: set[str] = field(default_factory=set)  # had no room for it, or may be to blame: a last resort
     pods: dict[str, str] = field(default_factory=dict)  # worked on it: uid -> name
     failure: LegFailedError | None = None
+    output: int = 0  # tokens that were made for it
     sampled: bool = False  # the answer shall be made again, see ``shadow``
 
     @contextmanager

@@ -14,6 +14,7 @@ from sunfleet_router.clientbody import Ask
 from sunfleet_router.errors import (
     LegFailedError,
     PhaseTimeoutError,
+    StreamCutError,
     UnavailableError,
     UnknownModelError,
 )
@@ -88,6 +89,19 @@ class Flow:
     ) -> None:
         """Make one answer, trying other pods for as long as the client has not got a byte."""
         call = await self._call(ask, visit, reply, request_id, headers)
+        try:
+            await self._try(call)
+        except (LegFailedError, PhaseTimeoutError, StreamCutError):
+            self._answered(call, failed=True)
+            raise
+        self._answered(call, failed=False)
+
+    def _answered(self, call: Call, *, failed: bool) -> None:
+        seconds = asyncio.get_running_loop().time() - call.started
+        self._metrics.answered(call.task.name, call.route.revision, seconds, call.output, failed=failed)
+
+    async def _try(self, call: Call) -> None:
+        reply = call.reply
         for left in reversed(range(self._settings.attempts)):
             try:
                 await self._attempt(call)

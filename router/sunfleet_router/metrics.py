@@ -23,6 +23,7 @@ from sunfleet_router.replicas import Replicas
 from sunfleet_router.snapshot import Snapshot
 
 PREFIX = "sunfleet_router_"
+_REVISION = ("task", "revision")
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
@@ -60,6 +61,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._known: frozenset[str] = frozenset()
         self._keys: frozenset[str] = frozenset()
+        self._revisions: frozenset[tuple[str, str]] = frozenset()
         self.requests = self._counter("requests", "Requests by outcome: 'ok' or an error's code.", "task", "code")
         self.leg_failures = self._counter(
             "leg_failures", "Engine calls that failed or that the engine itself broke off.", "task", "leg", "code"
@@ -90,6 +92,11 @@ class Metrics:
         self.gpu_seconds = self._counter(
             "gpu_seconds", "GPU time: of prefill pods by prompt tokens, of decode pods by reserved KV.", "task", "leg"
         )
+        self.revision_requests = self._counter(
+            "revision_requests", "Answers of one revision: 'ok', or 'failed' by its engines.", *_REVISION, "outcome"
+        )
+        self.revision_seconds = self._counter("revision_seconds", "Until its good answers were whole.", *_REVISION)
+        self.revision_tokens = self._counter("revision_output_tokens", "Tokens of its good answers.", *_REVISION)
         self.registry.register(_Books(fleet, load, admission, replicas))
         fleet.on_change(self._tasks_changed)
 
@@ -115,6 +122,27 @@ class Metrics:
             for metric in self._every():
                 metric.remove_by_labels({"task": name})
         self._known = names
+        self._revisions_changed(snapshot)
+
+    def _revisions_changed(self, snapshot: Snapshot) -> None:
+        """All are there from the start, as 0: what grows from nothing has no rate."""
+        routed = frozenset((task.name, route.revision) for task in snapshot.tasks.values() for route in task.routes)
+        for task, revision in routed - self._revisions:
+            for outcome in ("ok", "failed"):
+                self.revision_requests.labels(task, revision, outcome)
+            for metric in (self.revision_seconds, self.revision_tokens):
+                metric.labels(task, revision)
+        for task, revision in self._revisions - routed:
+            for gone in (self.revision_requests, self.revision_seconds, self.revision_tokens):
+                gone.remove_by_labels({"task": task, "revision": revision})
+        self._revisions = routed
+
+    def answered(self, task: str, revision: str, seconds: float, tokens: int, *, failed: bool) -> None:
+        """One answer of a revision is whole, or its engines failed it for good."""
+        self.revision_requests.labels(task, revision, "failed" if failed else "ok").inc()
+        if not failed:
+            self.revision_seconds.labels(task, revision).inc(seconds)
+            self.revision_tokens.labels(task, revision).inc(tokens)
 
     def finished(self, task: str, key: str, code: str) -> None:
         """One request has been answered, whatever with; ``key`` is "" where none are asked for."""

@@ -120,6 +120,7 @@ class Pairing:
     def count_output(self, call: Call, output: int) -> None:
         """``output`` more tokens have been made for the client."""
         call.visit.output += output
+        call.output += output
         self._metrics.output_tokens.labels(call.task.name).inc(output)
 
     @asynccontextmanager

@@ -199,9 +199,10 @@ def _present(observed: ObservedDecoder) -> DecoderRevision | None:
 
 
 def _engine(observed: ObservedDecoder, decoder: SharedDecoder, report: ResolverReport, defaults: Defaults) -> Engine:
-    """Without ``engine.image`` the present revision's image stays, so that a new operator rolls no pool."""
+    """Without ``engine.image`` the present revision's image stays, so that a new operator rolls no pool, unless that is
+    asked for."""
     spec = decoder.spec.engine
-    present = _present(observed)
+    present = None if decoder.spec.rollout.engine_upgrade == "Automatic" else _present(observed)
     return Engine(
         image=spec.image or (present.engine.image if present else defaults.engine_image),
         dtype=spec.dtype,

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from sunfleet_api import metrics
+from sunfleet_operator import promql
 from sunfleet_operator.prometheus import MetricsError, Prometheus
 from sunfleet_operator.promql import Queries, decode_signals, prefill_signals, queries
 from sunfleet_operator.settings import PrometheusSettings
@@ -53,7 +54,9 @@ class Exporter:
         lines = [f"{metrics.SYNCED} 1"]
         for name in sorted(PER_TASK):
             grows = name.endswith(("_total", "_sum", "_count"))
-            lines.append(f'{name}{{task="maths"}} {self.scrapes * self.pace if grows else 3}')
+            more = ',revision="r1"' if name in metrics.OF_REVISIONS else ""
+            more += ',outcome="ok"' if name == metrics.REVISION_REQUESTS else ""
+            lines.append(f'{name}{{task="maths"{more}}} {self.scrapes * self.pace if grows else 3}')
         per_decoder = (metrics.KV_RESERVED, metrics.KV_QUEUED, metrics.KV_CAPACITY, metrics.DECODE_ENDPOINTS)
         lines += [f'{name}{{decoder="team/base"}} 7' for name in per_decoder]
         return "\n".join(lines) + "\n"
@@ -128,6 +131,12 @@ async def test_figures_of_two_routers_are_added_up_and_a_silent_one_is_noticed(
     assert (pool.reserved, pool.queued, pool.capacity, pool.endpoints) == (14, 14, 7, 7)
     assert await prometheus.query(QUERIES.silent) == []
     assert await prometheus.query(QUERIES.work) == []
+
+    by_revision = await prometheus.ask(promql.by_revision(10, {}))
+    figures = promql.revision_figures(by_revision, "maths")["r1"]
+    assert figures.requests > 0
+    assert (figures.failed, figures.error_percent) == (0, 0)
+    assert figures.per_token == pytest.approx(1, rel=0.2)  # both counters grow alike
 
     exporters[0].scrapes = 0  # the process was restarted: counters begin anew
     await asyncio.sleep(1)

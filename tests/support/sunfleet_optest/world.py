@@ -11,6 +11,7 @@ from sunfleet_api import names
 from sunfleet_api.worker import ResolverReport, VerificationReport
 from sunfleet_operator.build.network import Visitors, routers
 from sunfleet_operator.build.weights import Fetcher
+from sunfleet_operator.figures import ByRevision
 from sunfleet_operator.index import Index
 from sunfleet_operator.observed import Defaults
 from sunfleet_operator.plan.actions import Plan
@@ -44,6 +45,7 @@ class World:
         self.healthy: Callable[[Document], bool] = lambda _: True
         self.verify: Callable[[Document], VerificationReport | None] = lambda _: VerificationReport(passed=3, total=3)
         self.with_pods = False
+        self.measured: ByRevision | None = None  # of a canary
         self.told: Callable[[Key], Told | None] = lambda _: None
         self.noted: Callable[[Key, Json | None], None] = lambda _, __: None
 
@@ -51,7 +53,14 @@ class World:
         """A new one knows nothing but what is stored, as after a restart."""
         index = Index()
         index.rebuild(self.store.all(MODEL), self.store.all(DECODER))
-        return Reconciler(self.store, index, self.defaults, now=lambda: self.now, told=self.told, noted=self.noted)
+        return Reconciler(
+            self.store, index, self.defaults,
+            now=lambda: self.now, told=self.told, noted=self.noted, measure=self._measure,
+        )  # fmt: skip
+
+    async def _measure(self, live: Json, _: datetime) -> ByRevision | None:
+        told = (live.get("status") or {}).get("canary") or {}
+        return self.measured if told.get("phase") in {"Progressing", "Promotable"} else None
 
     def served(self) -> list[Key]:
         return sorted(

@@ -13,7 +13,6 @@ MODEL: dict[str, Any] = {"decoderRef": {"name": "d"}, "prefill": {"weights": {"u
 POOLED = {"adapter": {"uri": "pvc://a", "poolRef": {"name": "p"}}}
 GIVEN_DECODER: dict[str, dict[str, Any]] = {
     "quantization": {"quantization": {"scheme": "W4A16", "outputUri": "pvc://q"}},
-    "rollout.engineUpgrade": {"rollout": {"engineUpgrade": "Automatic"}},
 }
 GIVEN_MODEL: dict[str, dict[str, Any]] = {
     "prefill.adapter.poolRef": {"prefill": POOLED},
@@ -34,7 +33,9 @@ def test_a_models_field_without_effect_is_named(path: str) -> None:
 
 
 def test_several_are_named_in_order() -> None:
-    spec = SunModelSpec.model_validate(MODEL | GIVEN_MODEL["rollout.engineUpgrade"] | GIVEN_MODEL["prefill.adapter.poolRef"])
+    spec = SunModelSpec.model_validate(
+        MODEL | GIVEN_MODEL["rollout.engineUpgrade"] | GIVEN_MODEL["prefill.adapter.poolRef"]
+    )
     assert inactive_fields(spec) == ("spec.prefill.adapter.poolRef", "spec.rollout.engineUpgrade")
 
 

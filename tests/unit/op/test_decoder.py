@@ -276,3 +276,43 @@ async def test_a_paused_decoder_can_still_be_deleted(world: World) -> None:
     world.store.remove("SharedDecoder", "team", "base")
     await world.settle()
     assert ("SharedDecoder", "team", "base") not in world.store.objects
+
+
+async def test_with_automatic_engine_upgrades_a_new_operators_image_comes_as_new_pairs_and_serves_throughout(
+    world: World,
+) -> None:
+    world.store.put(decoder(rollout={"engineUpgrade": "Automatic"}))
+    world.store.put(model())
+    await world.settle()
+    world.defaults = replace(world.defaults, engine_image="worker:2")
+    for _ in range(40):
+        world.controllers()
+        await world.reconcile()
+        assert sum(entry["weight"] for entry in world.status("SunModel", "maths")["traffic"]) == 100
+        running = [live for live in world.store.all("Deployment") if live["spec"]["replicas"]]
+        formats = {
+            role: {
+                live["spec"]["template"]["metadata"]["labels"][names.LABEL_KV_FINGERPRINT]
+                for live in running
+                if live["metadata"]["labels"][names.LABEL_ROLE] == role
+            }
+            for role in ("decode", "prefill")
+        }
+        assert formats["prefill"] <= formats["decode"], "a prefill pod whose KV no decode pod reads"
+    await world.settle()
+    images = {
+        container["image"]
+        for live in world.store.all("Deployment")
+        for container in live["spec"]["template"]["spec"]["containers"]
+        if container["name"] == "engine"
+    }
+    assert images == {"worker:2"}
+
+
+async def test_an_image_of_its_own_is_not_upgraded(world: World) -> None:
+    world.store.put(decoder(engine={"image": "mine:1"}, rollout={"engineUpgrade": "Automatic"}))
+    await world.settle()
+    world.defaults = replace(world.defaults, engine_image="worker:2")
+    before = len(world.store.writes)
+    await world.settle()
+    assert world.store.writes[before:] == []

@@ -13,7 +13,7 @@ from sunfleet_router.fleet import Fleet
 from sunfleet_router.load import Load
 from sunfleet_router.metrics import Metrics
 from sunfleet_router.replicas import Replicas
-from sunfleet_router.snapshot import Endpoint, Snapshot, Task
+from sunfleet_router.snapshot import Endpoint, Route, Snapshot, Task
 from sunfleet_router.waiting import Bounds, Waiting
 
 POD = Endpoint("uid", "pod", "127.0.0.1", 8000, "prefill", "f")
@@ -27,10 +27,22 @@ async def test_every_signal_is_there_as_nought_for_a_task_without_pods() -> None
     fleet, load = Fleet(), Load(1.0)
     registry = Metrics(fleet, load, Admission(fleet, load, Waiting(Bounds(1, 1, 1), Replicas())), Replicas()).registry
     fleet.replace(Snapshot(tasks={"maths": Task("maths")}, pools={"team/base": ()}))
-    for name in shared.OF_ROUTER - {shared.SYNCED}:
+    for name in shared.OF_ROUTER - {shared.SYNCED} - shared.OF_REVISIONS:
         found = [value(registry, name, {"task": "maths"}), value(registry, name, {"decoder": "team/base"})]
         assert 0.0 in found, name
     assert value(registry, shared.SYNCED, {}) is not None
+
+
+async def test_every_figure_of_a_revision_is_there_as_nought_once_it_is_routed_and_goes_with_it() -> None:
+    fleet, load = Fleet(), Load(1.0)
+    made = Metrics(fleet, load, Admission(fleet, load, Waiting(Bounds(1, 1, 1), Replicas())), Replicas())
+    routes = tuple(Route(revision, 50, "team/base", "salt") for revision in ("old", "new"))
+    fleet.replace(Snapshot(tasks={"maths": Task("maths", routes=routes)}, pools={"team/base": ()}))
+    more = {shared.REVISION_REQUESTS: {"outcome": "failed"}}
+    labels = {name: {"task": "maths", "revision": "new", **more.get(name, {})} for name in shared.OF_REVISIONS}
+    assert [value(made.registry, name, labels[name]) for name in shared.OF_REVISIONS] == [0.0] * 3
+    fleet.replace(Snapshot(tasks={"maths": Task("maths", routes=routes[:1])}, pools={"team/base": ()}))
+    assert [value(made.registry, name, labels[name]) for name in shared.OF_REVISIONS] == [None] * 3
 
 
 async def test_prompts_in_their_prefill_leg_are_backlog_and_the_oldest_has_an_age() -> None:

@@ -172,3 +172,39 @@ async def test_gpu_time_is_divided_among_tasks_by_what_they_held(router: Router,
     assert (
         'gpu_seconds_total{leg="decode",task="asleep"} 0.0' in generate_latest(router.parts.metrics.registry).decode()
     )
+
+
+# Revisions
+
+
+def of_revision(router: Router) -> dict[str, float]:
+    """The answers of the only revision of a task by outcome, and what its good ones took."""
+    (route,) = router.parts.fleet.snapshot.tasks["acme/maths"].routes
+    metrics, of = router.parts.metrics, ("acme/maths", route.revision)
+    return {
+        "ok": metrics.revision_requests.labels(*of, "ok")._value.get(),
+        "failed": metrics.revision_requests.labels(*of, "failed")._value.get(),
+        "tokens": metrics.revision_tokens.labels(*of)._value.get(),
+        "seconds": metrics.revision_seconds.labels(*of)._value.get(),
+    }
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_good_answers_of_a_revision_are_counted_with_their_tokens_and_time(router: Router, stream: bool) -> None:
+    async with router.http.post(router.url + PATH, json={**TEXT, "stream": stream}) as answer:
+        await answer.read()
+    await router.settled()
+    found = of_revision(router)
+    assert (found["ok"], found["failed"], found["tokens"]) == (1, 0, 4)
+    assert 0 < found["seconds"] < 60
+
+
+async def test_a_request_that_engines_failed_is_the_revisions_and_one_that_the_client_spoilt_is_not(
+    router: Router, engines: Engines
+) -> None:
+    engines.configure_decoders(fail_status=500)
+    await router.post(PATH, TEXT)
+    await router.post(PATH, {**TEXT, "max_tokens": -1})
+    await router.settled()
+    found = of_revision(router)
+    assert (found["ok"], found["failed"], found["tokens"]) == (0, 1, 0)

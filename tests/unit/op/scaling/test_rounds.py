@@ -305,3 +305,19 @@ async def test_an_object_whose_profiles_are_not_known_yet_keeps_what_it_has(answ
     told = successor.scaler.told(TASK)
     assert told is not None
     assert (told.acts, told.decision.replicas) == (False, 4)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(4, 1), (3, 0)])
+async def test_a_canary_has_pods_within_the_budget_only(answers: Answers, limit: int, expected: int) -> None:
+    pool = decoder(gpuBudget=[{"resourceName": "nvidia.com/gpu", "limit": limit}])
+    made = await rounds(model(replicas=2), pool=pool, source=answers)
+    for _ in range(4):
+        await made.round()
+    (old,) = made.world.deployments("maths")
+    beside = {"prefill": {"adapter": {"uri": "pvc://models/adapters/maths2"}}, "steps": [{"weight": 50}]}
+    made.world.store.put(model(replicas=2, canary=beside))
+    for _ in range(6):
+        await made.round()
+    counts = {name: live["spec"]["replicas"] for name, live in made.world.deployments("maths").items()}
+    assert counts.pop(old) == 2
+    assert list(counts.values()) == [expected]
