@@ -107,3 +107,48 @@ def test_a_revision_that_answers_otherwise_never_gets_traffic_and_the_old_one_go
     (new,) = _serving(fleet)
     assert new != old
     assert fleet.get(*TASK)["status"]["verification"]["revision"] == new
+
+
+def _canary(fleet: Fleet) -> dict[str, Any]:
+    return dict((fleet.get(*TASK).get("status") or {}).get("canary") or {})
+
+
+BESIDE: dict[str, Any] = {
+    "prefill": {"adapter": {"uri": "pvc://models/adapters/maths2"}},
+    "steps": [{"weight": 5, "pauseSeconds": 1}, {"weight": 100}],
+}
+
+
+def test_a_canary_that_answers_otherwise_is_rolled_back_before_any_request(verified: Fleet) -> None:
+    fleet = verified
+    _config_map(fleet, "maths")
+    fleet.apply(decoder())
+    fleet.apply(model(**GOLDEN))
+    fleet.until_ready(DECODER, TASK)
+    (old,) = _serving(fleet)
+    fleet.apply(model(canary=BESIDE, **GOLDEN))
+    fleet.until(lambda: _canary(fleet).get("phase") == "RolledBack", "rolled back")
+    assert "prompt 0: token 0 is" in _canary(fleet)["reason"]
+    fleet.until(lambda: len(fleet.deployments("maths")) == 1, "its pods are gone")
+    assert _serving(fleet) == [old]
+    fleet.until_ready(TASK)
+
+
+def test_a_canary_gets_its_share_waits_for_metrics_and_is_promoted_with_the_pods_it_has(fleet: Fleet) -> None:
+    fleet.apply(decoder())
+    fleet.apply(model())
+    fleet.until_ready(DECODER, TASK)
+    (old,) = _serving(fleet)
+    fleet.apply(model(canary=BESIDE))
+    fleet.until(lambda: _canary(fleet).get("weight") == 5, "the first step")
+    new = _canary(fleet)["revision"]
+    traffic = {entry["revision"]: entry["weight"] for entry in fleet.get(*TASK)["status"]["traffic"]}
+    assert traffic == {old: 95, new: 5}
+    fleet.until(lambda: "no Prometheus is configured" in _canary(fleet)["reason"], "no step without metrics")
+    before = fleet.deployments("maths")[f"maths-{new}"]["metadata"]["uid"]
+    fleet.apply(model(uri="pvc://models/adapters/maths2"))
+    fleet.until(lambda: _serving(fleet) == [new], "promoted")
+    fleet.until(lambda: len(fleet.deployments("maths")) == 1, "only the promoted revision is left")
+    assert fleet.deployments("maths")[f"maths-{new}"]["metadata"]["uid"] == before
+    fleet.until_ready(TASK)
+    assert _canary(fleet) == {}
