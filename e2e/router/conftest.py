@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 
 import pytest
 
 from support import fakes
 from support.fakes import ApiProxy, create_namespace, secret
-from support.fleet import ROUTER_NAMESPACE, ROUTER_SERVICE, wait_ready
+from support.fleet import wait_ready
 from support.kubectl import Kubectl
-from support.served import ServedFleet
+from support.served import ServedFleet, router_address
 
 
 @pytest.fixture(scope="session")
 def router_url(kubectl: Kubectl) -> Iterator[str]:
-    """The router's Service: by its own address where this machine reaches it, else forwarded."""
-    service = kubectl.get(ROUTER_SERVICE, "--namespace", ROUTER_NAMESPACE)
-    port = next(entry["port"] for entry in service["spec"]["ports"] if entry["name"] == "http")
-    address = service["spec"]["clusterIP"]
-    if reachable(address, port):
-        yield f"http://{address}:{port}"
-    else:
-        with kubectl.port_forward(ROUTER_NAMESPACE, ROUTER_SERVICE, port) as url:
-            yield url
-
-
-def reachable(address: str, port: int) -> bool:
-    """Whether a TCP connection can be made within two seconds."""
-    try:
-        with socket.create_connection((address, port), timeout=2):
-            return True
-    except OSError:
-        return False
+    with router_address(kubectl) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

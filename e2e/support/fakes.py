@@ -20,7 +20,7 @@ HUB_PORT = 8000
 DECODER = "base"
 MAX_MODEL_LEN = 512
 _SMALL = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
-_RESTRICTED: Json = {
+RESTRICTED: Json = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
@@ -34,7 +34,7 @@ def hub(image: str) -> list[Json]:
         "image": image,
         "command": ["python", "-m", "sunfleet_fakes.hub", str(HUB_PORT)],
         "resources": _SMALL,
-        "securityContext": _RESTRICTED,
+        "securityContext": RESTRICTED,
         "readinessProbe": {"tcpSocket": {"port": HUB_PORT}, "periodSeconds": 1},
     }
     spec: Json = {

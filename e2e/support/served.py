@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sunfleet_fakes.engine.tokens import expected_text, tokenize
 from sunfleet_fakes.harness import EngineControl
 from support import fakes
 from support.fakes import ApiProxy
-from support.fleet import engine_pods
+from support.fleet import ROUTER_NAMESPACE, ROUTER_SERVICE, engine_pods
 from support.kubectl import Json, Kubectl, wait_until
 from support.streams import ask, completion
 
@@ -76,3 +79,25 @@ class ServedFleet:
         """How many live pods of a role are Ready."""
         states = [state for pod in self.pods(role) for state in pod.get("status", {}).get("conditions", [])]
         return sum(state["type"] == "Ready" and state["status"] == "True" for state in states)
+
+
+@contextmanager
+def router_address(kubectl: Kubectl) -> Iterator[str]:
+    """The router's Service: by its own address where this machine reaches it, else forwarded."""
+    service = kubectl.get(ROUTER_SERVICE, "--namespace", ROUTER_NAMESPACE)
+    port = next(entry["port"] for entry in service["spec"]["ports"] if entry["name"] == "http")
+    address = service["spec"]["clusterIP"]
+    if _reachable(address, port):
+        yield f"http://{address}:{port}"
+    else:
+        with kubectl.port_forward(ROUTER_NAMESPACE, ROUTER_SERVICE, port) as url:
+            yield url
+
+
+def _reachable(address: str, port: int) -> bool:
+    """Whether a TCP connection can be made within two seconds."""
+    try:
+        with socket.create_connection((address, port), timeout=2):
+            return True
+    except OSError:
+        return False

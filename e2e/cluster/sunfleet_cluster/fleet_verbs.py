@@ -11,7 +11,7 @@ from sunfleet_cluster.commands import follow
 from sunfleet_cluster.engine_env import Device, EngineEnvironment
 from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.images.builders import Builder, pick_builder
-from sunfleet_cluster.images.catalog import Image, images
+from sunfleet_cluster.images.catalog import Image, images, on_request
 from sunfleet_cluster.images.network import build_secrets
 from sunfleet_cluster.images.pipeline import Workshop, forget_replaced, prepare, remove_leftovers
 from sunfleet_cluster.images.records import read_refs, record_refs, recorded
@@ -72,7 +72,7 @@ def _images(arguments: argparse.Namespace, progress: Progress) -> int:
     if engine is not Engine.MOUNTED and any(image.name == "worker" for image in chosen):
         _require_room(state)
     with exclusive(state.root / "images.lock", progress), build_secrets(HostNetwork()) as secrets:
-        remove_leftovers(state, images(engine))
+        remove_leftovers(state, (*images(engine), *on_request()))
         workshop = Workshop(
             root=ROOT,
             state=state,
@@ -109,10 +109,11 @@ def worker_engine(settings: ImageSettings, cluster: Cluster) -> Engine:
 
 
 def _chosen(names: list[str], engine: Engine) -> list[Image]:
-    known = {image.name: image for image in images(engine)}
+    usual = images(engine)
+    known = {image.name: image for image in (*usual, *on_request())}
     if unknown := sorted(set(names) - set(known)):
         raise ClusterError(f"no image is called {', '.join(unknown)}; there are {', '.join(known)}")
-    return [image for name, image in known.items() if not names or name in names]
+    return [image for name, image in known.items() if name in names] if names else list(usual)
 
 
 def _base(settings: ImageSettings, builder: Builder, engine: Engine, state: StateFolder, progress: Progress) -> str:

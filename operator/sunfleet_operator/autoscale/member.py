@@ -107,8 +107,13 @@ def _unusable(member: Member) -> tuple[Why, str] | None:
 
 
 def _blind(member: Member, state: State, now: float, why: Why, message: str) -> Wish:
-    """Without figures nothing ever scales in; after the timeout the fallback may raise the count."""
-    present, auto = member.pods.wanted, member.auto
+    """Without figures nothing ever scales in; after the timeout the fallback may raise the count.
+
+    What must never be at zero gets its least count all the same: a pool that waited for its first pod to tell its KV
+    capacity, or a task whose router has not told of it, would wait for ever.
+    """
+    auto = member.auto
+    present = member.pods.wanted if auto.scale_to_zero else max(member.pods.wanted, member.floor)
     since = now if state.blind_since is None else state.blind_since
     kept = replace(state, blind_since=since, decided_at=now, needs=())
     if auto.fallback == "Hold" or now - since < auto.metrics_timeout_seconds:

@@ -51,3 +51,8 @@ def images(engine: Engine) -> tuple[Image, ...]:
         ),
         Image("fake-engine", Path("tests/support/Dockerfile"), "router"),
     )
+
+
+def on_request() -> tuple[Image, ...]:
+    """Images that one suite wants and no installation: built only when they are named."""
+    return (Image("prometheus", Path("e2e/autoscaling/Dockerfile"), ""),)

@@ -86,10 +86,19 @@ BLIND: dict[str, Signals | None] = {
 
 @pytest.mark.parametrize("case", BLIND, ids=str)
 def test_without_figures_the_count_is_held_and_said(case: str) -> None:
-    for present in (0, 1, 9):
+    for present in (1, 9):
         decision = decided(member(present, BLIND[case])).decision
         assert (decision.replicas, decision.blind) == (present, True)
         assert decision.message
+
+
+@pytest.mark.parametrize("case", BLIND, ids=str)
+def test_without_figures_only_what_may_be_at_zero_stays_there(case: str) -> None:
+    """A new pool under a budget begins at 0, and only a first pod can tell what a pod can do."""
+    assert decided(member(0, BLIND[case], **IDLE)).decision.replicas == 0
+    for least in (0, 1, 3):
+        decision = decided(member(0, BLIND[case], minReplicas=least)).decision
+        assert (decision.replicas, decision.blind) == (max(1, least), True)
 
 
 numbers = st.one_of(st.none(), st.sampled_from([0.0, math.nan, math.inf, -1.0]), st.floats(0, 1e7))

@@ -1,0 +1,76 @@
+"""Every panel of the shipped dashboards and every query of the scaler has an answer in a real Prometheus."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.podlog import PodLog
+from support.prometheus import SCRAPE_INTERVAL, Prometheus
+from support.scaled import BUSY, ScaledFleet
+from support.streams import ask, completion
+
+MANIFESTS = Path(__file__).resolve().parents[2] / "manifests/components"
+BOARDS = sorted((MANIFESTS / "dashboards").glob("*.json"))
+# Only a fault, or an engine that is no fake, makes these series.
+MAY_BE_EMPTY = re.compile(r"sunfleet_decode_computed_prompt_tokens|sunfleet_worker_|leg_failures|resume|code!=")
+
+
+def panels() -> Iterator[tuple[str, str]]:
+    """Dashboard and title, and the query."""
+    for board in BOARDS:
+        for panel in json.loads(board.read_text())["panels"]:
+            for target in panel["targets"]:
+                yield f"{board.stem}: {panel['title']}", target["expr"]
+
+
+def filled(query: str) -> str:
+    """As Grafana asks when every task and decoder is chosen."""
+    return re.sub(r"\$(task|decoder)\b", ".+", query.replace("$__rate_interval", "1m"))
+
+
+@pytest.fixture(scope="module")
+def used(fleet: ScaledFleet, pods: PodLog, prometheus: Prometheus, router_url: str) -> ScaledFleet:
+    """A fleet that has answered, and has been scraped since."""
+    del pods
+    reply = ask(router_url, completion(f"{fleet.namespace}/{BUSY}", "a question for the dashboards", max_tokens=5))
+    assert reply.done, reply.error or reply.broken
+    counted = f'sum(increase(sunfleet_router_requests_total{{task="{fleet.namespace}/{BUSY}"}}[1m])) > 0'
+    prometheus.wait_for("the answer is counted", counted)
+    return fleet
+
+
+@pytest.mark.parametrize(("title", "query"), panels())
+def test_every_panel_has_an_answer(used: ScaledFleet, prometheus: Prometheus, title: str, query: str) -> None:
+    del used
+    found = prometheus.query(filled(query))
+    assert found or MAY_BE_EMPTY.search(query), f"{title}: nothing answers {filled(query)}"
+
+
+def test_the_counts_that_the_scaler_wants_are_told_for_the_objects_own_namespace(
+    used: ScaledFleet, prometheus: Prometheus
+) -> None:
+    """Prometheus would call it ``exported_namespace`` where the monitor does not honour the operator's labels."""
+    found = prometheus.query(f'sunfleet_operator_scaling_desired_replicas{{namespace="{used.namespace}"}}')
+    assert {(one["metric"]["kind"], one["metric"]["name"]) for one in found} >= {("SunModel", BUSY)}
+
+
+def test_every_alert_can_be_evaluated(prometheus: Prometheus) -> None:
+    rules = yaml.safe_load((MANIFESTS / "alerts/rules.yaml").read_text())
+    for group in rules["spec"]["groups"]:
+        for rule in group["rules"]:
+            assert not prometheus.query(rule["expr"]), f"{rule['alert']} fires on a fleet that is well"
+
+
+def test_what_is_scraped_is_every_router_operator_and_engine(
+    used: ScaledFleet, pods: PodLog, prometheus: Prometheus
+) -> None:
+    up = {one["metric"]["pod"] for one in prometheus.query(f"up == 1 and up offset {SCRAPE_INTERVAL} == 1")}
+    system = used.kubectl.items("pods", "--namespace", "sunfleet-system")
+    wanted = {pod.name for pod in pods.now.pods.values() if pod.ready and not pod.going}
+    assert wanted | {pod["metadata"]["name"] for pod in system} <= up | {""}
