@@ -38,14 +38,14 @@ def filled(query: str) -> str:
 def used(fleet: ScaledFleet, pods: PodLog, prometheus: Prometheus, router_url: str) -> ScaledFleet:
     """A fleet that has answered, and has been scraped since."""
     del pods
-    reply = ask(router_url, completion(f"{fleet.namespace}/{BUSY}", "a question for the dashboards", max_tokens=5))
+    reply = ask(router_url, completion(fleet.model(BUSY), "a question for the dashboards", max_tokens=5))
     assert reply.done, reply.error or reply.broken
     counted = f'sum(increase(sunfleet_router_requests_total{{task="{fleet.namespace}/{BUSY}"}}[1m])) > 0'
     prometheus.wait_for("the answer is counted", counted)
     return fleet
 
 
-@pytest.mark.parametrize(("title", "query"), panels())
+@pytest.mark.parametrize(("title", "query"), list(panels()))
 def test_every_panel_has_an_answer(used: ScaledFleet, prometheus: Prometheus, title: str, query: str) -> None:
     del used
     found = prometheus.query(filled(query))

@@ -21,7 +21,7 @@ QUIET_SECONDS = 5  # in which the pool, too, could have changed, had it been wro
 @pytest.fixture(scope="module")
 def load(fleet: ScaledFleet, router_url: str) -> Iterator[Load]:
     """On BUSY, until a test moves it."""
-    with steady(router_url, fleet.namespace, BUSY, clients=scaled.CLIENTS, **scaled.REQUEST) as running:
+    with steady(router_url, fleet.model(BUSY), clients=scaled.CLIENTS, **scaled.REQUEST) as running:
         yield running
 
 
@@ -45,11 +45,11 @@ def test_load_on_one_task_raises_its_prefill_and_the_pool_but_no_other_task(
 
 
 def test_skew_that_moves_to_another_task_moves_prefill_pods_and_leaves_the_pool_alone(
-    pods: PodLog, load: Load, record: Callable[[str, float], None]
+    fleet: ScaledFleet, pods: PodLog, load: Load, record: Callable[[str, float], None]
 ) -> None:
     pods.wait("the busy task has its pods", serves(BUSY, MOST), UP_SECONDS)
     pool = pods.wait("the pool has grown", lambda now: len(now.ready(ROLE_DECODE)) == POOL, UP_SECONDS)
-    moved, load.task = time.monotonic(), OTHER
+    moved, load.task = time.monotonic(), fleet.model(OTHER)
     pods.wait("the other task has its pods", serves(OTHER, MOST), MOVE_SECONDS)
     record("seconds until the other task had its pods", pods.now.at - moved)
     pods.wait("the first one has one pod", lambda now: len(now.of(ROLE_PREFILL, BUSY)) == 1, MOVE_SECONDS)
@@ -60,7 +60,7 @@ def test_skew_that_moves_to_another_task_moves_prefill_pods_and_leaves_the_pool_
 
 def test_no_answer_was_lost_or_wrong_while_pods_came_and_went(fleet: ScaledFleet, pods: PodLog, load: Load) -> None:
     load.stop()
-    assert {one.task for one in load.asked} == {BUSY, OTHER}
+    assert {one.task for one in load.asked} == {fleet.model(BUSY), fleet.model(OTHER)}
     assert not load.failures(fleet.expected)
     assert any(pod.going for moment in pods.moments for pod in moment.of(ROLE_PREFILL, BUSY))
 

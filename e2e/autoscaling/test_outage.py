@@ -8,7 +8,7 @@ import pytest
 
 from sunfleet_api.names import ROLE_DECODE, ROLE_PREFILL
 from support import scaled
-from support.load import Load, steady
+from support.load import steady
 from support.podlog import PodLog
 from support.prometheus import Prometheus
 from support.scaled import BUSY, FALLBACK, MOST, OTHER, POOL, ScaledFleet
@@ -24,11 +24,11 @@ def _prometheus_comes_back(prometheus: Prometheus) -> object:
     prometheus.start()
 
 
-def raised(load: Load, pods: PodLog) -> None:
+def raised(pods: PodLog) -> None:
     """Wait until the load has all the pods that it wants."""
     pods.wait(
         "the load has its pods",
-        lambda now: len(now.ready(ROLE_PREFILL, load.task)) == MOST and len(now.ready(ROLE_DECODE)) == POOL,
+        lambda now: len(now.ready(ROLE_PREFILL, BUSY)) == MOST and len(now.ready(ROLE_DECODE)) == POOL,
         UP_SECONDS,
     )
 
@@ -42,8 +42,8 @@ def kept(pods: PodLog, start: float, before: set[str]) -> None:
 def test_nothing_scales_in_without_metrics_and_later_the_fallback_acts(
     fleet: ScaledFleet, pods: PodLog, prometheus: Prometheus, router_url: str
 ) -> None:
-    with steady(router_url, fleet.namespace, BUSY, clients=scaled.CLIENTS, **scaled.REQUEST) as load:
-        raised(load, pods)
+    with steady(router_url, fleet.model(BUSY), clients=scaled.CLIENTS, **scaled.REQUEST) as load:
+        raised(pods)
         pods.wait("the other task has one pod", lambda now: len(now.of(ROLE_PREFILL, OTHER)) == 1, UP_SECONDS)
         stopped, before = time.monotonic(), set(pods.now.wanted(ROLE_PREFILL, BUSY) + pods.now.wanted(ROLE_DECODE))
         prometheus.stop()

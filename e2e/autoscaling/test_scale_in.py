@@ -36,7 +36,7 @@ def running(fleet: ScaledFleet) -> Counter[str]:
 
 
 def test_the_least_loaded_pod_goes_and_its_streams_end_whole(fleet: ScaledFleet, pods: PodLog, router_url: str) -> None:
-    with steady(router_url, fleet.namespace, BUSY, clients=scaled.CLIENTS, **scaled.REQUEST):
+    with steady(router_url, fleet.model(BUSY), clients=scaled.CLIENTS, **scaled.REQUEST):
         pods.wait("the pool has grown", lambda now: len(now.ready(ROLE_DECODE)) == POOL, UP_SECONDS)
         for engine in fleet.proxy.engines(fleet.pods(ROLE_DECODE)):
             engine.configure(tokens_per_second=SLOW, answer_tokens=scaled.MAX_TOKENS)
@@ -62,7 +62,7 @@ def prompt(number: int) -> str:
 
 
 def stream(url: str, fleet: ScaledFleet, number: int) -> Reply:
-    body = completion(f"{fleet.namespace}/{BUSY}", prompt(number), stream=True, **scaled.REQUEST)
+    body = completion(fleet.model(BUSY), prompt(number), stream=True, **scaled.REQUEST)
     return ask(url, body, timeout=120)
 
 

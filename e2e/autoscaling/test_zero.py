@@ -32,7 +32,7 @@ def test_a_request_at_zero_is_held_and_answered_and_the_task_goes_back_to_zero(
 ) -> None:
     pods.wait("the idle task has no pods", none, ZERO_SECONDS)
     started, first = time.monotonic(), []
-    body = completion(f"{fleet.namespace}/{RARE}", PROMPT, stream=True, **scaled.REQUEST)
+    body = completion(fleet.model(RARE), PROMPT, stream=True, **scaled.REQUEST)
     reply = ask(router_url, body, on_event=lambda _: first.append(time.monotonic() - started))
     assert reply.done, reply.error or reply.broken
     assert reply.text == fleet.expected(RARE, PROMPT)

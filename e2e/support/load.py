@@ -27,11 +27,10 @@ class Asked:
 
 @dataclass
 class Load:
-    """``task`` may be changed at any time: each client takes the new one with its next question, so that the number of
-    requests under way stays the same."""
+    """``task`` is the model's name. It may be changed at any time: each client takes the new one with its next
+    question, so that the number of requests under way stays the same."""
 
     url: str
-    namespace: str
     task: str
     options: dict[str, Any]
     asked: list[Asked] = field(default_factory=list)
@@ -56,7 +55,7 @@ class Load:
         while not self.ended.is_set():
             task, prompt = self.task, f"client {number} asks for the {count} time something short"
             started = time.monotonic()
-            reply = ask(self.url, completion(f"{self.namespace}/{task}", prompt, stream=True, **self.options))
+            reply = ask(self.url, completion(task, prompt, stream=True, **self.options))
             self.asked.append(Asked(task, prompt, started, reply))
             count += 1
             if not reply.done:
@@ -71,9 +70,9 @@ class Load:
 
 
 @contextmanager
-def steady(url: str, namespace: str, task: str, *, clients: int, **options: Any) -> Iterator[Load]:
+def steady(url: str, task: str, *, clients: int, **options: Any) -> Iterator[Load]:
     """The load for the time of the block; afterwards every question has its answer. ``options``: of the requests."""
-    load = Load(url, namespace, task, options)
+    load = Load(url, task, options)
     load.start(clients)
     try:
         yield load

@@ -32,8 +32,8 @@ ANSWER_TOKENS: Final = 10
 MAX_TOKENS: Final = 120
 REQUEST: Final[Mapping[str, Any]] = {"max_tokens": MAX_TOKENS}
 _MAX_MODEL_LEN: Final = 256
-_DECODE: Final = {"kv_blocks": 32, "tokens_per_second": 10, "answer_tokens": ANSWER_TOKENS}
-_PREFILL: Final = {"max_num_seqs": 1, "prefill_seconds": 0.5, "answer_tokens": ANSWER_TOKENS}
+DECODE: Final = {"kv_blocks": 32, "tokens_per_second": 10, "answer_tokens": ANSWER_TOKENS}
+PREFILL: Final = {"max_num_seqs": 1, "prefill_seconds": 0.5, "answer_tokens": ANSWER_TOKENS}
 _RULES: Final = {"scaleDown": {"stabilizationWindowSeconds": WINDOW_SECONDS}}
 
 
@@ -44,8 +44,13 @@ class ScaledFleet(Fleet):
     proxy: ApiProxy
     _identities: dict[str, str] = field(default_factory=dict)
 
-    def expected(self, task: str, prompt: str, *, answer_tokens: int = ANSWER_TOKENS) -> str:
+    def model(self, task: str) -> str:
+        """Name for the OpenAI API."""
+        return f"{self.namespace}/{task}"
+
+    def expected(self, model: str, prompt: str, *, answer_tokens: int = ANSWER_TOKENS) -> str:
         """The only right text; the task needs a live pod when it is asked for the first time."""
+        task = model.rpartition("/")[2]
         module, pool = self._identity(ROLE_PREFILL, task), self._identity(ROLE_DECODE, "")
         return expected_text(module, pool, tokenize(prompt), answer_tokens=answer_tokens, max_tokens=MAX_TOKENS)
 
@@ -68,7 +73,7 @@ def decoder(image: str) -> Json:
     made = fakes.decoder(image, drain_seconds=60)
     made["spec"]["engine"] |= {"maxModelLen": _MAX_MODEL_LEN}
     made["spec"]["gpuBudget"] = [{"resourceName": GPU, "limit": BUDGET}]
-    return _scaling(made, {"maxReplicas": BUDGET}, _DECODE)
+    return _scaling(made, {"maxReplicas": BUDGET}, DECODE)
 
 
 def models(namespace: str) -> list[Json]:
@@ -81,7 +86,7 @@ def models(namespace: str) -> list[Json]:
         RARE: ("hf://acme/code-lora", seldom),
     }
     return [
-        _scaling(fakes.sun_model(name, uri, model_name=f"{namespace}/{name}", drain_seconds=60), rules, _PREFILL)
+        _scaling(fakes.sun_model(name, uri, model_name=f"{namespace}/{name}", drain_seconds=60), rules, PREFILL)
         for name, (uri, rules) in each.items()
     ]
 
@@ -94,5 +99,11 @@ def _scaling(made: Json, rules: Json, behaviour: Json) -> Json:
     engine = spec["template"]["spec"]["containers"][0]
     limits = {**engine["resources"]["limits"], GPU: 1}
     engine["resources"] = {**engine["resources"], "limits": limits}
+    return behaving(made, behaviour)
+
+
+def behaving(made: Json, behaviour: Mapping[str, Any]) -> Json:
+    """The object with pods that behave like this from their start on."""
+    engine = made["spec"]["template"]["spec"]["containers"][0]
     engine["env"] = [{"name": "SUNFLEET_FAKE_BEHAVIOUR", "value": json.dumps(behaviour)}]
     return made

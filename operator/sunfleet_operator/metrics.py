@@ -46,8 +46,10 @@ SCALING_DECISIONS = Counter(
     ["kind", "reason"],
 )
 SCALING_FAILURES = Counter(
-    "sunfleet_operator_scaling_failures_total", "Rounds that lacked something: metrics, cluster.", ["what"]
+    "sunfleet_operator_scaling_failures_total", "Rounds that lacked something: metrics, cluster, fault.", ["what"]
 )
+for _what in ("metrics", "cluster", "fault"):
+    SCALING_FAILURES.labels(_what)  # there from the start as 0: no rate shows the first of a series that was not
 SCALING_LAST = Gauge(
     "sunfleet_operator_scaling_last_round_timestamp_seconds", "Unix time of the last whole round of decisions."
 )

@@ -85,6 +85,14 @@ PROBE = Program("probe", "probe", ".")
 # What the weights' downloads are tested against: one to two minutes of two cores the first time, only where tests run.
 # Its module lies one folder deeper, so that no cluster asks for the newer Go that it wants.
 OBJECT_STORE = Program("versitygw", "tests/versitygw", "github.com/versity/versitygw/cmd/versitygw")
+# Scalers that the samples are tried with, in the long autoscaling suite alone: KEDA takes two cores twenty minutes.
+PROMETHEUS_ADAPTER = Program(
+    "prometheus-adapter", "tests/prometheus-adapter", "sigs.k8s.io/prometheus-adapter/cmd/adapter"
+)
+KEDA = (
+    Program("keda", "tests/keda", "github.com/kedacore/keda/v2/cmd/operator"),
+    Program("keda-adapter", "tests/keda", "github.com/kedacore/keda/v2/cmd/adapter"),
+)
 KIND = (_kubernetes("kubectl"), Program("kind", "kind", "sigs.k8s.io/kind"), HELM)
 
 

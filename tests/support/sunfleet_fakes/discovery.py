@@ -1,8 +1,8 @@
 """Pods as targets, over HTTP, for a Prometheus that was built without Kubernetes' discovery (Debian's is).
 
 ``python -m sunfleet_fakes.discovery PORT`` answers ``GET /?namespace=NAME`` (without the parameter: of all namespaces)
-with the target groups that ``kubernetes_sd_configs`` with ``role: pod`` would find, under the same ``__meta_kubernetes_*``
-labels, so that relabelling rules mean the same. It reads pods with the service account of the pod that it runs in.
+with the target groups that ``kubernetes_sd_configs`` with ``role: pod`` would find, under the same labels
+(``__meta_kubernetes_*``), so that relabelling rules mean the same. It reads pods with the service account of its pod.
 """
 
 from __future__ import annotations
