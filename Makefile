@@ -37,14 +37,14 @@ check: venv ## Format, lint, types, import layers, layout, generated files
 	$(PYTEST) tests/static
 
 ##@ Tests, one tier at a time
-.PHONY: unit apiserver e2e e2e-smoke e2e-fleet e2e-exactness e2e-exactness-short e2e-exactness-local e2e-operator e2e-router e2e-engine
+.PHONY: unit apiserver e2e e2e-smoke e2e-fleet e2e-exactness e2e-exactness-short e2e-exactness-local e2e-operator e2e-router e2e-autoscaling e2e-autoscaling-short e2e-engine
 unit: venv ## Unit tests: no processes beyond loopback sockets
 	$(PYTEST) tests/unit
 
 apiserver: venv ## Tests against a real etcd and API server
 	$(PYTEST) tests/apiserver
 
-e2e: e2e-smoke e2e-fleet e2e-exactness e2e-operator e2e-router ## Every suite on the running cluster
+e2e: e2e-smoke e2e-fleet e2e-exactness e2e-operator e2e-router e2e-autoscaling ## Every suite on the running cluster
 
 e2e-smoke: ## The cluster itself: DNS, policies, GPUs, healing
 	$(PYTEST) e2e/smoke
@@ -70,6 +70,12 @@ e2e-operator: ## The operator on the real cluster, with the fake engine
 e2e-router: ## The router on the real cluster, with the fake engine
 	$(PYTEST) e2e/router
 
+e2e-autoscaling: suite-images ## Scaling from a real Prometheus, with an HPA and KEDA too (compiles KEDA: half an hour the first time)
+	$(PYTEST) e2e/autoscaling
+
+e2e-autoscaling-short: ## The part of it that make test runs
+	$(PYTEST) e2e/autoscaling -m "not long"
+
 e2e-engine: ## Two real engines on loopback, without a cluster
 	PYTHONPATH=crds:worker_images/vllm:worker_images/tuner $(PYTEST) tests/engine
 
@@ -88,7 +94,7 @@ cluster-purge: venv ## Stop the cluster and delete its state
 	$(CLUSTER) down --purge
 
 ##@ Set-up steps (demo and test run them)
-.PHONY: setup venv preflight packages programs engine-env models images install uninstall demo-run
+.PHONY: setup venv preflight packages programs engine-env models images suite-images install uninstall demo-run
 setup: ## All set-up steps
 	$(PYTHON) e2e/stages.py setup
 
@@ -119,6 +125,9 @@ models: engine-env ## A small real base model and the samples' prefill modules
 
 images: venv ## Build and load the images; unchanged ones are skipped
 	$(CLUSTER) images
+
+suite-images: venv ## Images that only suites use: Prometheus
+	$(CLUSTER) images prometheus
 
 install: venv ## CRDs, operator and router
 	$(CLUSTER) install

@@ -49,10 +49,11 @@ BUDGET_MINUTES = {
     "set-up": 23,
     "static, unit, API server": 18,
     "cluster": 4,
-    "fleet": 5,
-    "exactness": 11,
-    "operator": 5,
-    "router": 4,
+    "fleet": 4,
+    "exactness": 10,
+    "operator": 4,
+    "router": 3,
+    "autoscaling": 4,
     "demo": 10,
 }
 
@@ -73,6 +74,7 @@ VERBS = {
     "demo": (*SETUP, Stage("demo-run", "demo")),
     "test": (
         *SETUP,
+        Stage("suite-images", "set-up"),
         Stage("check", "static, unit, API server"),
         Stage("unit", "static, unit, API server"),
         Stage("apiserver", "static, unit, API server"),
@@ -81,6 +83,7 @@ VERBS = {
         Stage("e2e-exactness-short", "exactness"),
         Stage("e2e-operator", "operator"),
         Stage("e2e-router", "router"),
+        Stage("e2e-autoscaling-short", "autoscaling"),
     ),
 }
 

@@ -21,7 +21,7 @@ from support.scaled import BUSY, ScaledFleet
 
 pytestmark = pytest.mark.long
 UP_SECONDS = 120  # two of the controller's rounds, which nobody can shorten, and a pod's start
-TOKENS = "10"  # of the backlog that a pod may have: eight clients keep about sixty waiting
+TOKENS = "5"  # of the backlog that a pod may have: eight clients keep more than that in each of three
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -39,12 +40,11 @@ def kept(pods: PodLog, start: float, before: set[str]) -> None:
         assert before <= {pod.name for pod in moment.pods.values() if not pod.going}
 
 
-def test_nothing_scales_in_without_metrics_and_later_the_fallback_acts(
+def test_nothing_scales_in_while_prometheus_is_away(
     fleet: ScaledFleet, pods: PodLog, prometheus: Prometheus, router_url: str
 ) -> None:
     with steady(router_url, fleet.model(BUSY), clients=scaled.CLIENTS, **scaled.REQUEST) as load:
         raised(pods)
-        pods.wait("the other task has one pod", lambda now: len(now.of(ROLE_PREFILL, OTHER)) == 1, UP_SECONDS)
         stopped, before = time.monotonic(), set(pods.now.wanted(ROLE_PREFILL, BUSY) + pods.now.wanted(ROLE_DECODE))
         prometheus.stop()
         fleet.wait_for(
@@ -54,11 +54,23 @@ def test_nothing_scales_in_without_metrics_and_later_the_fallback_acts(
     assert not load.failures(fleet.expected)
     time.sleep(HOLD_SECONDS)  # nobody asks any more
     kept(pods, stopped, before)
-    pods.wait("the fallback acts", lambda now: len(now.ready(ROLE_PREFILL, OTHER)) == FALLBACK, 60)
-    assert fleet.scaling("sunmodel", OTHER) == "Fallback"
-    assert fleet.scaling("sunmodel", BUSY) == "MetricsMissing"
-    kept(pods, stopped, before)
     prometheus.start()
     pods.wait("with metrics it scales in", lambda now: len(now.of(ROLE_PREFILL, BUSY)) == 1, BACK_SECONDS)
     assert fleet.scaling("sunmodel", BUSY) == "DecidedFromMetrics"
     assert max(moment.gpus for moment in pods.since(0)) <= scaled.BUDGET
+
+
+@pytest.mark.long
+def test_the_fallback_acts_after_its_timeout_and_only_where_there_is_one(
+    fleet: ScaledFleet, pods: PodLog, prometheus: Prometheus, record: Callable[[str, float], None]
+) -> None:
+    for task in (BUSY, OTHER):
+        pods.wait(f"{task} has one pod", lambda now, task=task: len(now.of(ROLE_PREFILL, task)) == 1, UP_SECONDS)
+    stopped, before = time.monotonic(), set(pods.now.wanted(ROLE_PREFILL, BUSY) + pods.now.wanted(ROLE_DECODE))
+    prometheus.stop()
+    pods.wait("the fallback acts", lambda now: len(now.ready(ROLE_PREFILL, OTHER)) == FALLBACK, BACK_SECONDS)
+    record("seconds from the end of Prometheus until the fallback's pods were there", time.monotonic() - stopped)
+    assert time.monotonic() - stopped >= scaled.TIMEOUT_SECONDS
+    assert fleet.scaling("sunmodel", OTHER) == "Fallback"
+    assert fleet.scaling("sunmodel", BUSY) == "MetricsMissing"
+    kept(pods, stopped, before)

@@ -88,16 +88,20 @@ class Prometheus:
         return self.kubectl.items("pods", "--namespace", self.namespace, "--selector", f"app={NAME}")
 
 
+def from_monitors() -> Json:
+    """The configuration that the shipped PodMonitors become."""
+    return configuration(yaml.safe_load_all(MONITORS.read_text()), SCRAPE_INTERVAL)
+
+
 @contextmanager
 def running_prometheus(kubectl: Kubectl, image: str, discovery: str, proxy: str) -> Iterator[Prometheus]:
     """Start it, and leave nothing behind. ``discovery``: the image of ``sunfleet_fakes``; ``proxy``: ``kubectl proxy``,
     through which it is reached."""
     namespace = create_namespace(kubectl, NAME)
     roles = _discovery(namespace)
-    settings = configuration(yaml.safe_load_all(MONITORS.read_text()), SCRAPE_INTERVAL)
     try:
         kubectl.apply(roles)
-        kubectl.apply([_account(), _config_map(settings), _deployment(image, discovery), _service()], namespace)
+        kubectl.apply([_account(), _config_map(from_monitors()), _deployment(image, discovery), _service()], namespace)
         path = f"/api/v1/namespaces/{namespace}/services/{NAME}:{PORT}/proxy"
         prometheus = Prometheus(kubectl, namespace, proxy + path)
         prometheus.wait_ready()

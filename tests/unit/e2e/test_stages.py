@@ -38,6 +38,11 @@ def test_every_stage_is_a_target_of_the_makefile() -> None:
     assert {stage.target for verb in stages.VERBS.values() for stage in verb} <= targets
 
 
+def test_the_tiers_of_a_test_run_have_budgets_that_fit_into_what_it_may_take() -> None:
+    tiers = {stage.tier for stage in stages.VERBS["test"]}
+    assert sum(stages.BUDGET_MINUTES[tier] for tier in tiers) <= 70
+
+
 def test_what_is_lacking_is_said_before_anything_is_installed() -> None:
     order = [stage.target for stage in stages.SETUP]
     assert order.index("preflight") < min(order.index("packages"), order.index("programs"), order.index("engine-env"))
@@ -49,7 +54,7 @@ def test_a_failed_set_up_ends_the_run_and_a_failed_suite_does_not(monkeypatch: p
     assert ran[-1] == "cluster-up"
     ran = play(monkeypatch, unit=1)
     assert stages.main(["test"]) == 1
-    assert ran[-1] == "e2e-router"
+    assert ran[-1] == "e2e-autoscaling-short"
 
 
 def test_only_tests_fail_for_being_slow(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
