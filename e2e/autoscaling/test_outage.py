@@ -17,6 +17,7 @@ from support.scaled import BUSY, FALLBACK, MOST, OTHER, POOL, ScaledFleet
 UP_SECONDS = 90
 HOLD_SECONDS = scaled.WINDOW_SECONDS + 4  # in which a scaler that took missing for zero would have scaled in
 BACK_SECONDS = 60
+TASKS = (BUSY, OTHER)
 
 
 @pytest.fixture(autouse=True)
@@ -64,8 +65,9 @@ def test_nothing_scales_in_while_prometheus_is_away(
 def test_the_fallback_acts_after_its_timeout_and_only_where_there_is_one(
     fleet: ScaledFleet, pods: PodLog, prometheus: Prometheus, record: Callable[[str, float], None]
 ) -> None:
-    for task in (BUSY, OTHER):
-        pods.wait(f"{task} has one pod", lambda now, task=task: len(now.of(ROLE_PREFILL, task)) == 1, UP_SECONDS)
+    pods.wait(
+        "every task has one pod", lambda now: all(len(now.of(ROLE_PREFILL, one)) == 1 for one in TASKS), UP_SECONDS
+    )
     stopped, before = time.monotonic(), set(pods.now.wanted(ROLE_PREFILL, BUSY) + pods.now.wanted(ROLE_DECODE))
     prometheus.stop()
     pods.wait("the fallback acts", lambda now: len(now.ready(ROLE_PREFILL, OTHER)) == FALLBACK, BACK_SECONDS)

@@ -1,4 +1,4 @@
-"""The plain scrape configuration among the samples finds the same pods as the PodMonitors, and the operator decides on."""
+"""The plain scrape configuration among the samples finds the pods that the PodMonitors find."""
 
 from __future__ import annotations
 

@@ -158,7 +158,12 @@ def test_clients_take_a_new_task_with_their_next_question(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("reply", [Reply(done=False, broken="reset"), Reply(done=True, text="something else")])
 def test_a_broken_or_a_wrong_answer_is_a_failure(monkeypatch: pytest.MonkeyPatch, reply: Reply) -> None:
     load = Load("http://router", "maths", {})
-    monkeypatch.setattr("support.load.ask", lambda *_: load.ended.set() or reply)
+
+    def answer(*_: object) -> Reply:
+        load.ended.set()
+        return reply
+
+    monkeypatch.setattr("support.load.ask", answer)
     load.client(0)
     (line,) = load.failures(lambda *_: "the right one")
     assert line.startswith("maths: ")
