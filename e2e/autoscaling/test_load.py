@@ -15,7 +15,8 @@ from support.scaled import BUSY, MOST, OTHER, POOL, ScaledFleet
 
 UP_SECONDS = 90
 MOVE_SECONDS = 90
-QUIET_SECONDS = 5  # in which the pool, too, could have changed, had it been wrong
+# After the move, so that the pool has had more than its window to shrink in, had it been wrong.
+QUIET_SECONDS = 5
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def test_skew_that_moves_to_another_task_moves_prefill_pods_and_leaves_the_pool_
     pods.wait("the other task has its pods", serves(OTHER, MOST), MOVE_SECONDS)
     record("seconds until the other task had its pods", pods.now.at - moved)
     pods.wait("the first one has one pod", lambda now: len(now.of(ROLE_PREFILL, BUSY)) == 1, MOVE_SECONDS)
-    time.sleep(QUIET_SECONDS)
+    time.sleep(max(QUIET_SECONDS, moved + scaled.POOL_WINDOW_SECONDS + QUIET_SECONDS - time.monotonic()))
     before = sorted(pool.wanted(ROLE_DECODE))
     assert {tuple(sorted(moment.wanted(ROLE_DECODE))) for moment in pods.since(moved)} == {tuple(before)}
 

@@ -15,7 +15,8 @@ from support.prometheus import Prometheus
 from support.scaled import BUSY, FALLBACK, MOST, OTHER, POOL, ScaledFleet
 
 UP_SECONDS = 90
-HOLD_SECONDS = scaled.WINDOW_SECONDS + 4  # in which a scaler that took missing for zero would have scaled in
+HOLD_SECONDS = 5
+IDLE_SECONDS = scaled.POOL_WINDOW_SECONDS + 4  # in which a scaler that took missing for zero would have scaled in
 BACK_SECONDS = 60
 TASKS = (BUSY, OTHER)
 
@@ -53,7 +54,7 @@ def test_nothing_scales_in_while_prometheus_is_away(
         )  # fmt: skip
         time.sleep(HOLD_SECONDS)
     assert not load.failures(fleet.expected)
-    time.sleep(HOLD_SECONDS)  # nobody asks any more
+    time.sleep(IDLE_SECONDS)  # nobody asks any more
     kept(pods, stopped, before)
     prometheus.start()
     pods.wait("with metrics it scales in", lambda now: len(now.of(ROLE_PREFILL, BUSY)) == 1, BACK_SECONDS)

@@ -26,6 +26,7 @@ CLIENTS: Final = 8
 BUSY, OTHER, RARE = "maths", "code", "rare"
 IDLE_SECONDS: Final = 10  # until RARE goes to zero
 WINDOW_SECONDS: Final = 6  # of stabilisation
+POOL_WINDOW_SECONDS: Final = 15  # longer than a busy machine may keep eight clients from asking
 TIMEOUT_SECONDS: Final = 15  # metricsTimeoutSeconds
 FALLBACK: Final = 2  # pods of OTHER without metrics
 ANSWER_TOKENS: Final = 10
@@ -34,7 +35,6 @@ REQUEST: Final[Mapping[str, Any]] = {"max_tokens": MAX_TOKENS}
 _MAX_MODEL_LEN: Final = 256
 DECODE: Final = {"kv_blocks": 32, "tokens_per_second": 10, "answer_tokens": ANSWER_TOKENS}
 PREFILL: Final = {"max_num_seqs": 1, "prefill_seconds": 0.5, "answer_tokens": ANSWER_TOKENS}
-_RULES: Final = {"scaleDown": {"stabilizationWindowSeconds": WINDOW_SECONDS}}
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def decoder(image: str) -> Json:
     made = fakes.decoder(image, drain_seconds=60)
     made["spec"]["engine"] |= {"maxModelLen": _MAX_MODEL_LEN}
     made["spec"]["gpuBudget"] = [{"resourceName": GPU, "limit": BUDGET}]
-    return _scaling(made, {"maxReplicas": BUDGET}, DECODE)
+    return _scaling(made, {"maxReplicas": BUDGET, "behavior": _down(POOL_WINDOW_SECONDS)}, DECODE)
 
 
 def models(namespace: str) -> list[Json]:
@@ -91,11 +91,15 @@ def models(namespace: str) -> list[Json]:
     ]
 
 
+def _down(window: int) -> Json:
+    return {"scaleDown": {"stabilizationWindowSeconds": window}}
+
+
 def _scaling(made: Json, rules: Json, behaviour: Json) -> Json:
     """The object with these rules, on a GPU, behaving like this from its pods' start on."""
     spec = made["spec"]
     del spec["replicas"]
-    spec["autoscaling"] = {"behavior": _RULES, "metricsTimeoutSeconds": TIMEOUT_SECONDS, **rules}
+    spec["autoscaling"] = {"behavior": _down(WINDOW_SECONDS), "metricsTimeoutSeconds": TIMEOUT_SECONDS, **rules}
     engine = spec["template"]["spec"]["containers"][0]
     limits = {**engine["resources"]["limits"], GPU: 1}
     engine["resources"] = {**engine["resources"], "limits": limits}
