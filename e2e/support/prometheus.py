@@ -188,7 +188,8 @@ def _deployment(image: str, discovery: str) -> Json:
         "volumes": [{"name": "config", "configMap": {"name": NAME}}, {"name": "data", "emptyDir": {}}],
     }
     labels: Mapping[str, str] = {"app": NAME}
-    template = {"metadata": {"labels": labels}, "spec": spec}
+    # The second is the usual one, by which the policies of what is scraped know a Prometheus.
+    template = {"metadata": {"labels": {**labels, "app.kubernetes.io/name": NAME}}, "spec": spec}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
