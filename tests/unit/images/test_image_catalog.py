@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sunfleet_cluster.images.catalog import Image, images
+from sunfleet_cluster.images.catalog import Image, images, on_request
 from sunfleet_cluster.images.settings import Engine
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -88,3 +88,10 @@ def test_a_copy_from_another_stage_is_no_source(tmp_path: Path) -> None:
     )
     image = Image("one", Path("Dockerfile"), "")
     assert image.sources(tmp_path) == (Path("a"), Path("b"), Path("c"))
+
+
+@pytest.mark.parametrize("image", on_request(), ids=lambda image: image.name)
+def test_an_image_for_one_suite_is_nobody_elses_and_runs_as_nobody(image: Image) -> None:
+    assert image not in images(Engine.MOUNTED)
+    assert re.search(r"^USER 65532:65532$", dockerfile(image), re.MULTILINE)
+    assert not image.sources(ROOT)
