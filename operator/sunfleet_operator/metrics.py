@@ -51,7 +51,8 @@ SCALING_FAILURES = Counter(
 for _what in ("metrics", "cluster", "fault"):
     SCALING_FAILURES.labels(_what)  # there from the start as 0: no rate shows the first of a series that was not
 SCALING_LAST = Gauge(
-    "sunfleet_operator_scaling_last_round_timestamp_seconds", "Unix time of the last whole round of decisions."
+    "sunfleet_operator_scaling_last_round_timestamp_seconds",
+    "Unix time of the last whole round of decisions; 0 while nothing scales.",
 )
 # One series for each object that scales: bounded by the fleet, and what a person wants to see over time.
 SCALING_DESIRED = Gauge(

@@ -81,6 +81,7 @@ class Scaler:
         """One decision for everybody. Asks nobody anything while nothing scales."""
         if not self._index.scaling:
             self._forget(set())
+            metrics.SCALING_LAST.set(0)  # or the alert for a scaler that stopped would never end
             return
         world = await self._world()
         measured = await self._measured()
@@ -137,6 +138,7 @@ class Scaler:
             decode=lambda decoder: promql.decode_signals(decode, decoder),
             partial=f"{silent:g} router replicas cannot be scraped" if silent else "",
             work={(s.labels.get("namespace", ""), s.labels.get("pod", "")): s.value for s in answers["work"]},
+            window=queries.window,
         )
 
     def _decide(self, group: Group, builder: Builder, measured: Measured, disputed: Mapping[Key, str]) -> set[Key]:

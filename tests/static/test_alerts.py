@@ -9,37 +9,35 @@ import pytest
 import yaml
 
 from checkout import ROOT
+from exports import exported
 
 RULES = ROOT / "manifests/components/alerts/rules.yaml"
-ALERTS: list[dict[str, Any]] = [
+EVERY: list[dict[str, Any]] = [
     rule for group in yaml.safe_load(RULES.read_text())["spec"]["groups"] for rule in group["rules"]
 ]
+ALERTS = [rule for rule in EVERY if "alert" in rule]
 EACH = pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
 
 
-def exported() -> set[str]:
-    """Counters by the name that Prometheus sees: the code leaves their prefix to a constant, and ``_total`` out."""
-    router = (ROOT / "router/sunfleet_router/metrics.py").read_text()
-    pods = (ROOT / "worker_images/vllm/sunfleet_worker/frontend/metrics.py").read_text()
-    operator = (ROOT / "operator/sunfleet_operator/metrics.py").read_text()
-    counters = {f"sunfleet_router_{name}_total" for name in re.findall(r'_counter\(\s*"(\w+)"', router)}
-    gauges = {f"sunfleet_router_{name}" for name in re.findall(r'_gauge\(\s*"(\w+)"', router)}
-    of_pods = set(re.findall(r'Gauge\(\s*"(sunfleet_\w+)"', pods))
-    of_operator = set(re.findall(r'= \w+\(\s*"(sunfleet_operator_\w+)"', operator))
-    return (
-        counters
-        | gauges
-        | of_pods
-        | of_operator
-        | {f"{name}_total" for name in re.findall(r'Counter\(\s*"(sunfleet_\w+)"', pods)}
-    )
+@pytest.mark.parametrize("rule", EVERY, ids=lambda rule: rule.get("alert") or rule["record"])
+def test_a_rules_metrics_are_exported(rule: dict[str, Any]) -> None:
+    recorded = {one["record"] for one in EVERY if "record" in one}
+    used = set(re.findall(r"[\w:]*sunfleet_[\w:]+", rule["expr"])) - recorded
+    assert used or recorded & set(re.findall(r"[\w:]+", rule["expr"]))
+    assert used <= exported()
 
 
-@EACH
-def test_an_alerts_metrics_are_exported(alert: dict[str, Any]) -> None:
-    metrics = set(re.findall(r"sunfleet_\w+", alert["expr"]))
-    assert metrics
-    assert metrics <= exported()
+def test_a_recordings_name_says_level_metric_and_operation() -> None:
+    for rule in EVERY:
+        if "record" in rule:
+            level, metric, operation = rule["record"].split(":")
+            assert level.replace("_", ", ") in rule["expr"]
+            assert metric.startswith("sunfleet_")
+            assert operation in {"rate5m", "ratio_rate5m", "p95_rate5m", "ratio"}
+
+
+def test_the_chart_has_the_same_rules() -> None:
+    assert (ROOT / "manifests/helm/sunfleet/files/alerts.yaml").read_text() == RULES.read_text()
 
 
 @EACH

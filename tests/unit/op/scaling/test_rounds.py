@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sunfleet_api import names
+from sunfleet_operator import metrics
 from sunfleet_operator.index import Index
 from sunfleet_operator.prometheus import MetricsError, UnreachableError
 from sunfleet_operator.promql import Sample, queries
@@ -120,6 +121,14 @@ async def test_while_nothing_scales_nobody_is_asked(answers: Answers) -> None:
     await made.round()
     assert answers.asked == 0
     assert made.scaler.told(TASK) is None
+    assert metrics.SCALING_LAST._value.get() == 0  # no round is missing
+
+
+async def test_a_round_leaves_its_time(answers: Answers) -> None:
+    made = await rounds(model(autoscaling=ACTS), source=answers)
+    metrics.SCALING_LAST.set(0)
+    await made.round()
+    assert metrics.SCALING_LAST._value.get() > 0
 
 
 async def test_decode_room_raises_the_pool_and_no_task(answers: Answers) -> None:
