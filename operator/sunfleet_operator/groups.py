@@ -65,6 +65,7 @@ class Measured:
     fault: str = ""
     partial: str = ""
     work: Mapping[tuple[str, str], float] = field(default_factory=dict)  # requests by (namespace, pod)
+    window: float = 60.0  # seconds that rates are over
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,8 @@ class Builder:
             return Fixed(pods, standing.asked)
         held = parsed.spec.paused or _paused(live)
         signals = self._signals(live, key)
-        return Member(auto, pods, signals, self._measured.fault, self._measured.partial, paused=held)
+        found = self._measured
+        return Member(auto, pods, signals, found.fault, found.partial, paused=held, window=found.window)
 
     def _signals(self, live: Json, key: Key) -> Signals | None:
         if key.kind == MODEL:

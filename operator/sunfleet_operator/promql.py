@@ -36,6 +36,7 @@ class Queries:
 
     prefill: Mapping[str, str]
     decode: Mapping[str, str]
+    window: int  # seconds that rates are over
     silent: str  # router replicas that cannot be scraped
     work: str  # requests per engine pod
 
@@ -47,12 +48,19 @@ def queries(window_seconds: int, matchers: Mapping[str, str]) -> Queries:
     """All queries. ``matchers`` pick this installation's series where one Prometheus holds several (``cluster="a"``);
     rates are over ``window_seconds``."""
     where, window = selector(matchers), f"[{window_seconds}s]"
+    half = window_seconds // 2
 
     def gauge(how: str, by: str, name: str) -> str:
         return f"{how} by ({by}) ({known(name)}{where})"
 
     def rate(by: str, name: str) -> str:
         return f"sum by ({by}) (rate({known(name)}{where}{window}))"
+
+    def arriving(seconds: int) -> str:
+        """What is served and by how much the backlog grows: that it shrinks faster than the rates say is rounding."""
+        served = f"sum by (task) (rate({known(metrics.PROMPT_TOKENS)}{where}[{seconds}s]))"
+        grown = f"sum by (task) (delta({known(metrics.PREFILL_BACKLOG)}{where}[{seconds}s])) / {seconds}"
+        return f"clamp_min({served} + {grown}, 0)"
 
     def age(by: str, name: str) -> str:
         return f"time() - max by ({by}) (timestamp({known(name)}{where}))"
@@ -66,6 +74,8 @@ def queries(window_seconds: int, matchers: Mapping[str, str]) -> Queries:
         "token_rate": rate("task", metrics.PROMPT_TOKENS),
         "prompt_rate": rate("task", metrics.PREFILLS),
         "concurrency": rate("task", metrics.PREFILL_SECONDS),
+        "arriving": arriving(window_seconds),
+        "recent": arriving(half),
     }
     decode = {
         "age": age("decoder", metrics.KV_RESERVED),
@@ -78,7 +88,7 @@ def queries(window_seconds: int, matchers: Mapping[str, str]) -> Queries:
     seen = f"last_over_time({known(metrics.SYNCED)}{where}[{_REMEMBER_ROUTERS}])"
     silent = f"count(({known(metrics.UP)}{where} == 0) and on (job, instance) {seen})"
     running, waiting = (gauge("sum", "namespace, pod", name) for name in (metrics.RUNNING, metrics.WAITING))
-    return Queries(prefill, decode, silent, f"{running} + {waiting}")
+    return Queries(prefill, decode, window_seconds, silent, f"{running} + {waiting}")
 
 
 def by_revision(seconds: int, matchers: Mapping[str, str]) -> dict[str, str]:

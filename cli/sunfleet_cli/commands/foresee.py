@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import click
 import yaml
@@ -20,7 +20,7 @@ from sunfleet_cli.sim.chart import sparkline
 from sunfleet_cli.sim.costs import DEFAULT, Costs
 from sunfleet_cli.sim.policies import Oracle, Ours, Policy, Targets
 from sunfleet_cli.sim.replay import Outcome, Slo, one_pool, pool_each, replay
-from sunfleet_cli.sim.trace import Request, Shape
+from sunfleet_cli.sim.trace import Pattern, Request, Shape
 
 POLICIES: Final = ("sunfleet", "hpa", "keda", "oracle")
 _KEDA_COOLDOWN_SECONDS: Final = 300.0
@@ -34,6 +34,8 @@ def _traffic(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--trace", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path),
                      help="JSON lines or CSV: time, task, prompt_tokens, output_tokens, or as Azure's traces."),
         click.option("--zipf", type=click.FloatRange(0), help="Make traffic: popularity of task r is 1/r^ZIPF."),
+        click.option("--pattern", type=click.Choice(get_args(Pattern)), default=shape.pattern, show_default=True,
+                     help="Over time: sudden bursts, slow waves, or many at once and then none."),
         click.option("--tasks", type=click.IntRange(1), default=shape.tasks, show_default=True),
         click.option("--rate", type=click.FloatRange(0, min_open=True), default=shape.rate, show_default=True,
                      help="Requests a second, all tasks together, on average."),
@@ -98,7 +100,7 @@ def _requests(given: dict[str, Any]) -> list[Request]:
                 return trace.read(lines, name=str(given["path"]))
         except (trace.TraceError, UnicodeDecodeError) as error:
             raise click.ClickException(str(error)) from None
-    names = ("tasks", "zipf", "rate", "prompt_tokens", "output_tokens")
+    names = ("pattern", "tasks", "zipf", "rate", "prompt_tokens", "output_tokens")
     found = trace.made(Shape(seconds=given["minutes"] * 60, **{name: given[name] for name in names}), given["seed"])
     if not found:
         raise click.ClickException("not one request in that time: raise --rate or --minutes")

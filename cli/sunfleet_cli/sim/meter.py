@@ -20,8 +20,9 @@ class Totals:
     backlog: int = 0
     legs: dict[object, float] = field(default_factory=dict)  # prefill legs under way -> since when, oldest first
 
-    def counters(self) -> tuple[float, float, float, float]:
-        return self.tokens, self.prompts, self.prefill_seconds, self.ended
+    def counters(self) -> tuple[float, float, float, float, float]:
+        """The last one is what came: what was prefilled and what is in the backlog."""
+        return self.tokens, self.prompts, self.prefill_seconds, self.ended, self.tokens + self.backlog
 
 
 class Meter:
@@ -29,7 +30,7 @@ class Meter:
 
     def __init__(self, window: float) -> None:
         self._window = window
-        self._samples: deque[tuple[float, tuple[float, float, float, float]]] = deque()
+        self._samples: deque[tuple[float, tuple[float, ...]]] = deque()
 
     def read(self, totals: Totals, now: float) -> PrefillSignals:
         """Take a sample and say what the window shows; before there are two, rates are unknown, as in Prometheus."""
@@ -40,7 +41,7 @@ class Meter:
         begun, before = self._samples[0]
         if now <= begun:
             return PrefillSignals(age=0, in_flight=totals.in_flight, backlog=totals.backlog, oldest=oldest)
-        tokens, prompts, seconds, ended = (a - b for a, b in zip(totals.counters(), before, strict=True))
+        tokens, prompts, seconds, ended, came = (a - b for a, b in zip(totals.counters(), before, strict=True))
         span = now - begun
         return PrefillSignals(
             age=0.0,
@@ -51,7 +52,13 @@ class Meter:
             token_rate=tokens / span,
             prompt_rate=prompts / span,
             concurrency=seconds / span,
+            arriving=came / span,
+            recent=self._recent(totals, now),
         )
+
+    def _recent(self, totals: Totals, now: float) -> float | None:
+        half = next(((at, old) for at, old in self._samples if at >= now - self._window / 2), None)
+        return (totals.counters()[-1] - half[1][-1]) / (now - half[0]) if half and half[0] < now else None
 
 
 def decode_signals(reserved: int, queued: int, kv_tokens: int, endpoints: int) -> DecodeSignals:

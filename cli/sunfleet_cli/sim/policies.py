@@ -105,7 +105,8 @@ class Targets:
 
 
 class Oracle:
-    """Knows the whole trace: the counts that the coming minutes need, decided a start-up ahead, and never too late."""
+    """Knows the whole trace: the counts that the coming minutes need, decided a start-up ahead, and never too late. One
+    pod of each kind stays, as ``minReplicas`` asks of the others."""
 
     def __init__(self, requests: Sequence[Request], *, bin_seconds: float = 15.0, headroom: float = 0.8) -> None:
         self._bin, self._headroom, self._requests = bin_seconds, headroom, requests
@@ -118,7 +119,7 @@ class Oracle:
         counts: dict[str, int] = {}
         for task, group in model.prefill.items():
             busy = self._most(self._work[task], model.now, group.startup)
-            counts[task] = math.ceil(busy / self._headroom)
+            counts[task] = max(1, math.ceil(busy / self._headroom))
         for name, pool in model.pools.items():
             held = self._most(self._kv[name], model.now, pool.group.startup)
             counts[name] = max(1, math.ceil(held / model.costs.kv_tokens / self._headroom))

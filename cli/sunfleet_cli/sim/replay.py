@@ -66,12 +66,11 @@ def replay(
     slo: Slo,
     *,
     start: Callable[[Model], None] | None = None,
-    interval: float = INTERVAL_SECONDS,
     warm_up: float = 0.0,
 ) -> Outcome:
-    """Everything from the first request to the last token. The fleet begins with one pod each, unless ``start``. The
-    policy is asked once per ``interval`` seconds. What happens in the first ``warm_up`` seconds is not judged: a fleet
-    that has just begun knows neither its engines nor its traffic."""
+    """Everything from the first request to the last token. The fleet begins with one pod each, unless ``start``. What
+    happens in the first ``warm_up`` seconds is not judged: a fleet that has just begun knows neither its engines nor
+    its traffic."""
     model = Model(costs, topology)
     (start or _one_each)(model)
     for one in requests:
@@ -84,7 +83,7 @@ def replay(
         _scale(model, policy(model))
         if warm_up <= now <= end:
             moments.append(_moment(model))
-        now += interval
+        now += INTERVAL_SECONDS
     return _outcome(model, moments, slo, (warm_up, end))
 
 

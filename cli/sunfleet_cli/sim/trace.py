@@ -6,10 +6,10 @@ import csv
 import json
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
 # Names of the columns in the files that people have; the last ones are those of the Azure LLM inference traces.
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -87,12 +87,17 @@ def _seconds(text: str) -> float:
         return datetime.fromisoformat(text).timestamp()
 
 
+Pattern = Literal["bursts", "waves", "clusters"]
+
+
 @dataclass(frozen=True)
 class Shape:
     """Made-up traffic. ``rate``: requests a second of all tasks on average; task number r gets a share of
-    ``1 / r**zipf``. ``burst``: how many times its quiet rate a task has during a burst, which lasts ``burst_seconds``
-    on average and comes every ``calm_seconds``."""
+    ``1 / r**zipf``. Patterns, each task by itself: ``bursts`` jump to ``burst`` times the quiet rate for
+    ``burst_seconds`` on average, ``calm_seconds`` apart; ``waves`` swing by ``depth`` of the mean within
+    ``wave_seconds``; ``clusters`` come with Gamma-distributed gaps, whose variation is ``variation`` (1 is Poisson)."""
 
+    pattern: Pattern = "bursts"
     tasks: int = 8
     zipf: float = 1.0
     rate: float = 4.0
@@ -102,6 +107,9 @@ class Shape:
     burst: float = 6.0
     burst_seconds: float = 120.0
     calm_seconds: float = 480.0
+    wave_seconds: float = 1800.0
+    depth: float = 0.8
+    variation: float = 2.0
 
 
 def made(shape: Shape, seed: int) -> list[Request]:
@@ -110,11 +118,13 @@ def made(shape: Shape, seed: int) -> list[Request]:
     found: list[Request] = []
     for number, weight in enumerate(weights, 1):
         stream = random.Random(f"{seed}/{number}")  # noqa: S311 - traffic, not secrets
-        found += _of_task(f"task-{number:02}", shape, shape.rate * weight / sum(weights), stream)
+        for at in _TIMES[shape.pattern](shape, shape.rate * weight / sum(weights), stream):
+            prompt, output = _length(shape.prompt_tokens, stream), _length(shape.output_tokens, stream)
+            found.append(Request(at, f"task-{number:02}", prompt, output))
     return sorted(found, key=_time)
 
 
-def _of_task(task: str, shape: Shape, mean_rate: float, stream: random.Random) -> Iterator[Request]:
+def _bursts(shape: Shape, mean_rate: float, stream: random.Random) -> Iterator[float]:
     """Poisson arrivals whose rate jumps between quiet and burst."""
     share = shape.burst_seconds / (shape.burst_seconds + shape.calm_seconds)
     quiet = mean_rate / (1 + share * (shape.burst - 1))
@@ -129,7 +139,36 @@ def _of_task(task: str, shape: Shape, mean_rate: float, stream: random.Random) -
             continue
         now += gap
         if now < shape.seconds:
-            yield Request(now, task, _length(shape.prompt_tokens, stream), _length(shape.output_tokens, stream))
+            yield now
+
+
+def _waves(shape: Shape, mean_rate: float, stream: random.Random) -> Iterator[float]:
+    """Poisson arrivals whose rate swings; each task begins somewhere in its wave."""
+    now, begin, most = 0.0, stream.random(), 1 + shape.depth
+    while True:
+        now += stream.expovariate(mean_rate * most)
+        if now >= shape.seconds:
+            return
+        height = 1 + shape.depth * math.sin(2 * math.pi * (now / shape.wave_seconds + begin))
+        if stream.random() < height / most:
+            yield now
+
+
+def _clusters(shape: Shape, mean_rate: float, stream: random.Random) -> Iterator[float]:
+    """Many at once, then none for a while, as published traces of LLM services have it."""
+    alpha, now = 1 / shape.variation**2, 0.0
+    while True:
+        now += stream.gammavariate(alpha, 1 / (mean_rate * alpha))
+        if now >= shape.seconds:
+            return
+        yield now
+
+
+_TIMES: Final[Mapping[Pattern, Callable[[Shape, float, random.Random], Iterator[float]]]] = {
+    "bursts": _bursts,
+    "waves": _waves,
+    "clusters": _clusters,
+}
 
 
 def _length(mean: int, stream: random.Random) -> int:

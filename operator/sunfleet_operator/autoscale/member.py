@@ -13,10 +13,12 @@ from sunfleet_operator.autoscale.behavior import Change
 from sunfleet_operator.autoscale.capability import Throughput, learn
 from sunfleet_operator.autoscale.decision import Decision, Why
 from sunfleet_operator.autoscale.need import PrefillLoad
-from sunfleet_operator.autoscale.signals import DecodeSignals, PrefillSignals, Signals, figures, missing, number
+from sunfleet_operator.autoscale.signals import DecodeSignals, PrefillSignals, Signals, figures, missing, number, usable
 from sunfleet_operator.autoscale.state import Pods, State
 
-_PREFILL: Final = ("age", "in_flight", "requests", "backlog", "oldest", "token_rate", "prompt_rate", "concurrency")
+_PREFILL: Final = (
+    "age", "in_flight", "requests", "backlog", "oldest", "token_rate", "prompt_rate", "concurrency", "arriving",
+)  # fmt: skip
 _LEAST_TREND: Final = 3  # earlier needs that a trend is drawn through, however soon pods start
 _NOISE: Final = 0.01  # pods: less than that above a whole number is no need of another one
 _DECODE: Final = ("age", "reserved", "queued", "capacity", "endpoints")
@@ -32,6 +34,7 @@ class Member:
     fault: str = ""
     partial: str = ""  # load that the figures do not hold: they may raise the count, never lower it
     paused: bool = False
+    window: float = 60.0  # seconds that rates are over
 
     @property
     def floor(self) -> int:
@@ -73,8 +76,7 @@ def _wish(member: Member, before: State, now: float) -> Wish:
         rested = _zero(member, signals, state)
         if rested is not None:
             return Wish(_with_figures(rested, member, state, None), state)
-        exact = _prefill(member, signals, state, now)
-        state = replace(state, backlog=(now, signals.backlog or 0.0))
+        exact = _prefill(member, signals, state)
     else:
         found = _decode(member, signals, state)
         if found is None:
@@ -162,15 +164,16 @@ def _zero(member: Member, signals: PrefillSignals, state: State) -> Decision | N
     return Decision(0, Why.IDLE, f"no work for {number(idle)} s (idleSeconds {rule.idle_seconds})", wished=0)
 
 
-def _prefill(member: Member, signals: PrefillSignals, state: State, now: float) -> float:
-    since, before = state.backlog or (now, 0.0)
+def _prefill(member: Member, signals: PrefillSignals, state: State) -> float:
     load = PrefillLoad(
         token_rate=signals.token_rate or 0.0,
         prompt_rate=signals.prompt_rate or 0.0,
+        arriving=signals.arriving or 0.0,
         backlog=signals.backlog or 0.0,
         oldest=signals.oldest or 0.0,
         per_pod=state.throughput.per_pod,
-        growth=((signals.backlog or 0.0) - before) / (now - since) if now > since else 0.0,
+        recent=signals.recent if usable(signals.recent) else None,
+        window=member.window,
         startup=member.pods.startup_seconds or 0.0,
     )
     return need.prefill_need(load, member.auto.targets, ready=member.pods.ready, present=member.pods.wanted)

@@ -1,9 +1,15 @@
 """How many pods would do, as a number with a fraction. Pure.
 
-Prefill: a pod that makes ``c`` tokens a second serves one prompt in ``s`` seconds; the wait behind random arrivals is
-``s * load / (1 - load)``. To keep that within ``queueSeconds`` a pod may be loaded to ``queue / (queue + s)``. Prompts
-arrive as fast as they are served and as the backlog grows. What has piled up beyond the prompts that are being computed
-is to be gone within ``queueSeconds``, or within the time that a new pod takes to start, since nothing helps sooner.
+Prefill: so many pods that no more than one prompt in twenty waits longer than ``queueSeconds``. Prompts come by chance
+and are not of one length, so pods must stand idle at times; how much, Sakasegawa's approximation of the queue M/M/c
+says: with load ``a`` (pods that would be busy all the time), ``c`` pods and ``s`` seconds a prompt, a prompt waits with
+probability ``(a/c) ** (sqrt(2(c+1)) - 1)``, and then longer than ``q`` with ``exp(-q (c-a) / s)``. Many pods need less
+room each than one does. What has piled up beyond the prompts that are being computed is to be gone within
+``queueSeconds``, or within the time that a new pod takes to start, since nothing helps sooner.
+
+Prompts come as fast as they are served and as the backlog grows, both over the same time: what is served while a
+backlog is worked off does not come as fast, and is no reason for more pods. Where the newer half of that time differs
+from the whole by more than chance can explain, the load has changed, and the newer half counts.
 
 Decode: KV tokens promised and wanted, over what a pod holds, filled to ``kvUtilizationPercent``. Neither looks at the
 other's queue: a prompt that waits for decode room is no prefill work, and the other way round.
@@ -11,6 +17,7 @@ other's queue: a prompt that waits for decode room is no prefill work, and the o
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +25,9 @@ from sunfleet_api.scaling import Targets
 
 DEFAULT_QUEUE_SECONDS: Final = 2
 DEFAULT_KV_UTILIZATION_PERCENT: Final = 80
+LATE_SHARE: Final = 0.05  # of prompts, that may wait longer than queueSeconds
+_SIGMAS: Final = 2.0  # a change of load that chance would make once in twenty times
+_STEPS: Final = 30  # of the bisection: far below a hundredth of a pod
 
 
 @dataclass(frozen=True)
@@ -26,19 +36,18 @@ class PrefillLoad:
 
     token_rate: float
     prompt_rate: float
+    arriving: float
     backlog: float
     oldest: float
     per_pod: float | None
-    growth: float = 0.0  # of the backlog, tokens a second
+    recent: float | None = None  # ``arriving`` of the newer half of the window
+    window: float = 60.0  # seconds that rates are over
     startup: float = 0.0  # seconds that a new pod takes to be Ready
 
-
-def target_load(load: PrefillLoad, queue_seconds: float) -> float:
-    """Share of its time that a pod may be busy: 1 while prompts take no time, less the longer they take."""
-    if not load.per_pod or not load.prompt_rate:
-        return 1.0
-    service = load.token_rate / load.prompt_rate / load.per_pod  # seconds of a prompt
-    return queue_seconds / (queue_seconds + service)
+    @property
+    def size(self) -> float:
+        """Tokens of a prompt, on average; 0 where none was served."""
+        return self.token_rate / self.prompt_rate if self.prompt_rate else 0.0
 
 
 def prefill_need(load: PrefillLoad, targets: Targets, *, ready: int, present: int) -> float:
@@ -49,12 +58,42 @@ def prefill_need(load: PrefillLoad, targets: Targets, *, ready: int, present: in
         # Nothing is known of these pods yet: one more while prompts wait too long, none less while any work is there.
         idle = not (load.token_rate or load.backlog)
         return 0.0 if idle else float(present + late)
-    arriving = load.token_rate + max(0.0, load.growth)
-    busy = arriving / load.per_pod / target_load(load, queue)
-    in_hand = ready * load.token_rate / load.prompt_rate if load.prompt_rate else 0.0  # one prompt a pod is no queue
-    waiting = max(0.0, load.backlog - in_hand)
-    need = busy + waiting / (max(queue, load.startup) * load.per_pod)
-    return max(need, present + 1.0) if late else need
+    waiting = max(0.0, load.backlog - ready * load.size)  # one prompt a pod is no queue
+    need = staffed(expected(load) / load.per_pod, load.size / load.per_pod, queue)
+    need += waiting / (max(queue, load.startup) * load.per_pod)
+    return max(need, present + 1.0) if late and waiting else need
+
+
+def expected(load: PrefillLoad) -> float:
+    """Prompt tokens a second to be ready for. A rate of ``n`` prompts of random length, at random times, strays from
+    its mean by ``sqrt(2n)`` prompts."""
+    if load.recent is None:
+        return load.arriving
+    half = load.window / 2
+    usual = max(load.arriving, load.size / half)
+    chance = math.sqrt(2 * usual * load.size / half)
+    return load.recent if abs(load.recent - load.arriving) > _SIGMAS * chance else load.arriving
+
+
+def staffed(busy: float, service: float, queue: float) -> float:
+    """Pods so that :data:`LATE_SHARE` of prompts wait longer than ``queue`` seconds, where ``busy`` pods would be busy
+    all the time and a prompt takes ``service`` seconds."""
+    if busy <= 0 or service <= 0:
+        return max(0.0, busy)
+    low, high = busy, busy + 1 + 8 * math.sqrt(busy + 1)
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        if _late(busy, middle, service, queue) > LATE_SHARE:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _late(busy: float, pods: float, service: float, queue: float) -> float:
+    """Share of prompts that wait longer than ``queue`` seconds for one of ``pods``."""
+    waits: float = (busy / pods) ** (math.sqrt(2 * (pods + 1)) - 1)
+    return waits * math.exp(-queue * (pods - busy) / service)
 
 
 def decode_need(reserved: float, queued: float, per_pod: float, targets: Targets) -> float:

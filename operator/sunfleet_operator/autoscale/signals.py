@@ -18,6 +18,8 @@ class PrefillSignals:
     token_rate: float | None = None  # prompt tokens that were prefilled
     prompt_rate: float | None = None  # prompts that were prefilled
     concurrency: float | None = None  # prefill legs under way at a time, on average
+    arriving: float | None = None  # prompt tokens that came: those prefilled, and by how much the backlog grew
+    recent: float | None = None  # the same over the newer half of the window; unknown if there is one sample in it
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ class State:
     active_at: float | None = None  # work was there, or no pod was Ready yet
     needs: tuple[tuple[float, float], ...] = ()  # (time, need), for the trend
     last_count: int | None = None
-    backlog: tuple[float, float] | None = None  # (time, tokens) of the last time
 
 
 @dataclass(frozen=True)

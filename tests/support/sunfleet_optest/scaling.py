@@ -22,11 +22,12 @@ def auto(**fields: Any) -> Autoscaling:
 
 
 def prefill(**figures: float | None) -> PrefillSignals:
-    """Fresh figures of a task without any work."""
-    quiet = dict.fromkeys(
+    """Fresh figures of a task without any work; what came is what was served, unless the test says otherwise."""
+    quiet: dict[str, float | None] = dict.fromkeys(
         ("age", "in_flight", "requests", "backlog", "oldest", "token_rate", "prompt_rate", "concurrency"), 0.0
     )
-    return PrefillSignals(**{**quiet, **figures})
+    came = figures.get("token_rate", 0.0)
+    return PrefillSignals(**{**quiet, "arriving": came, "recent": came, **figures})
 
 
 def decode(**figures: float | None) -> DecodeSignals:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from statistics import fmean, pstdev
 
 import pytest
 
-from sunfleet_cli.sim.trace import Request, Shape, TraceError, made, read
+from sunfleet_cli.sim.trace import Pattern, Request, Shape, TraceError, made, read
 
 AZURE = ["TIMESTAMP,ContextTokens,GeneratedTokens", "2024-05-10 00:00:02.5,400,30", "2024-05-10 00:00:00.0,100,9"]
 
@@ -48,3 +51,19 @@ def test_made_traffic_is_the_same_for_a_seed_and_has_its_rate_and_its_skew() -> 
     assert counts["task-01"] / counts["task-04"] == pytest.approx(4, rel=0.35)
     assert [one.at for one in first] == sorted(one.at for one in first)
     assert sum(one.prompt for one in first) / len(first) == pytest.approx(shape.prompt_tokens, rel=0.05)
+
+
+@pytest.mark.parametrize("pattern", ["bursts", "waves", "clusters"])
+def test_every_pattern_keeps_its_rate(pattern: Pattern) -> None:
+    shape = Shape(pattern=pattern, tasks=3, rate=20, seconds=3000, calm_seconds=60, burst_seconds=15, wave_seconds=300)
+    found = made(shape, seed=5)
+    assert len(found) == pytest.approx(20 * 3000, rel=0.15)
+    assert found == made(shape, seed=5)
+
+
+def test_clusters_vary_more_than_chance_and_waves_swing() -> None:
+    plain = Shape(tasks=1, rate=10, seconds=4000, wave_seconds=1000)
+    gaps = [b.at - a.at for a, b in pairwise(made(replace(plain, pattern="clusters"), seed=1))]
+    assert pstdev(gaps) / fmean(gaps) == pytest.approx(2.0, rel=0.1)
+    minutes = Counter(int(one.at / 50) for one in made(replace(plain, pattern="waves"), seed=1))
+    assert max(minutes.values()) > 4 * min(minutes.values())

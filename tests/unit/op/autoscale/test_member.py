@@ -102,7 +102,7 @@ def test_without_figures_only_what_may_be_at_zero_stays_there(case: str) -> None
 
 
 numbers = st.one_of(st.none(), st.sampled_from([0.0, math.nan, math.inf, -1.0]), st.floats(0, 1e7))
-prefills = st.builds(PrefillSignals, *[numbers] * 8)
+prefills = st.builds(PrefillSignals, *[numbers] * 10)
 decodes = st.builds(DecodeSignals, *[numbers] * 5)
 
 
