@@ -32,7 +32,11 @@ class ConditionType(StrEnum):
     PREFILL_READY = "PrefillReady"
     KV_COMPATIBLE = "KVCompatible"
     VERIFIED = "Verified"
+    # PrefillTuning
+    COMPLETE = "Complete"
     # Something to say
+    FAILED = "Failed"
+    SUSPENDED = "Suspended"
     PROGRESSING = "Progressing"
     PAUSED = "Paused"
     BUDGET_EXCEEDED = "BudgetExceeded"
@@ -55,7 +59,10 @@ MEANINGS: Final[Mapping[ConditionType, str]] = {
     ConditionType.PREFILL_READY: "Enough prefill pods are available; with reason ScaledToZero none are wanted.",
     ConditionType.KV_COMPATIBLE: "The decoder can read this task's KV; else the message names each difference.",
     ConditionType.VERIFIED: "The golden prompts were answered exactly, or verification is off.",
-    ConditionType.PROGRESSING: "A roll-out is under way.",
+    ConditionType.COMPLETE: "The run has ended and its artifact is there.",
+    ConditionType.FAILED: "The run has ended without an artifact; the message says what to do.",
+    ConditionType.SUSPENDED: "`spec.suspend` stops the run.",
+    ConditionType.PROGRESSING: "A roll-out, or a tuning run, is under way.",
     ConditionType.PAUSED: "`spec.paused` holds the operator back.",
     ConditionType.BUDGET_EXCEEDED: "More pods are wanted than `gpuBudget` allows.",
     ConditionType.FIELDS_IGNORED: "The message names fields that are set and have no effect yet.",
@@ -134,6 +141,16 @@ class Reason(StrEnum):
     FAILED_CREATE = "FailedCreate"
     EVICTED = "Evicted"
     POD_NOT_READY = "PodNotReady"
+    # Complete, Failed, Suspended, Progressing of a PrefillTuning; a pod's report adds its own CamelCase words
+    STARTED = "Started"
+    RUNNING = "Running"
+    COMPLETED = "Completed"
+    SUSPENDED = "Suspended"
+    TUNING_FAILED = "TuningFailed"
+    OUT_OF_MEMORY = "OutOfMemory"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
+    INVALID_HYPERPARAMETERS = "InvalidHyperparameters"
     # ScalingReady, BudgetExceeded
     DECIDED_FROM_METRICS = "DecidedFromMetrics"
     DRY_RUN = "DryRun"

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from sunfleet_api import names
 from sunfleet_api.kinds import KINDS
+from sunfleet_api.prefill_tuning import PREFILL_TUNING
 from sunfleet_api.schema import resource_schema
 from sunfleet_api.serving_profile import SERVING_PROFILE
 from sunfleet_api.shared_decoder import SHARED_DECODER
@@ -54,6 +55,17 @@ COLUMNS: Final = {
         _column("Verified", ".status.conditions[?(@.type=='Verified')].status", wide=True),
         _column("Canary", ".status.canary.phase", about="How a canary stands", wide=True),
         *_TAIL,
+    ),
+    PREFILL_TUNING.kind: (
+        _column("Decoder", ".spec.decoderRef.name"),
+        _column("Complete", _condition("Complete", "status")),
+        _column("Reason", _condition("Progressing", "reason")),
+        _column("Step", ".status.progress.step", "integer"),
+        _column("Of", ".status.progress.totalSteps", "integer", about="Steps of the whole run"),
+        _column("Loss", ".status.progress.loss"),
+        _column("Artifact", ".status.artifact.uri", wide=True),
+        _column("Message", _condition("Progressing", "message"), wide=True),
+        _TAIL[-1],
     ),
     SERVING_PROFILE.kind: (
         *_READY,

@@ -26,6 +26,7 @@ ANNOTATION_SCALING_PAUSED: Final = f"{GROUP}/scaling-paused"
 LABEL_DECODER: Final = f"{GROUP}/decoder"
 LABEL_POOL: Final = f"{GROUP}/pool"
 LABEL_MODEL: Final = f"{GROUP}/model"
+LABEL_TUNING: Final = f"{GROUP}/tuning"
 LABEL_ROLE: Final = f"{GROUP}/role"
 LABEL_REVISION: Final = f"{GROUP}/revision"
 # First 32 hex digits of the KV fingerprint: the router pairs only pods whose values are equal.
@@ -46,6 +47,8 @@ ROLE_PREFILL: Final = "prefill"
 ROLE_DECODE: Final = "decode"
 ROLE_RESOLVER: Final = "resolver"
 ROLE_VERIFIER: Final = "verifier"
+ROLE_TUNER: Final = "tuner"
+ROLE_QUANTIZER: Final = "quantizer"
 
 # Ports of an engine pod.
 ENGINE_CONTAINER: Final = "engine"
@@ -64,6 +67,12 @@ METRICS_PORT: Final = 9090
 # depend on the task or on where the weights came from.
 WEIGHTS_PATH: Final = "/weights/model"
 ADAPTER_PATH: Final = "/weights/adapter"
+# In pods that tune or quantise.
+TUNER_CONTAINER: Final = "tuner"
+INIT_PATH: Final = "/weights/init"
+DATA_PATH: Final = "/data/train"
+VALIDATION_PATH: Final = "/data/validation"
+OUTPUT_PATH: Final = "/output"
 
 MAX_OBJECT_NAME: Final = 40
 REVISION_HASH_LENGTH: Final = 8

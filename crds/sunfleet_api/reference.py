@@ -45,7 +45,7 @@ def reference() -> str:
             _rules("Rules across fields", schema["properties"]["spec"]),
             _inactive(kind),
             f"### `{kind}.status`\n\n{_table(schema['properties']['status'])}",
-            f"`Ready` is the first of these that is not True, or True: {_listed(_ROLL_UPS[kind])}.\n",
+            _roll_up(kind),
         ]
     parts.append(_conditions())
     return "\n".join(part for part in parts if part)
@@ -58,6 +58,12 @@ def _subresources(kind: Kind) -> str:
 def _inactive(kind: str) -> str:
     fields = INACTIVE.get(kind)
     return f"Accepted and without effect yet (condition `FieldsIgnored`): {_listed(fields)}.\n" if fields else ""
+
+
+def _roll_up(kind: str) -> str:
+    """A run is not ready: it is complete, or has failed."""
+    parts = _ROLL_UPS.get(kind)
+    return f"`Ready` is the first of these that is not True, or True: {_listed(parts)}.\n" if parts else ""
 
 
 def _listed(items: Any) -> str:

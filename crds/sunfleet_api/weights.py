@@ -35,6 +35,17 @@ _FORMS: Final = {
     "file": (_FILE_FORM, "write file:///PATH, where spec.template mounts a volume"),
 }
 
+
+def _forms(*schemes: str) -> list[Cel]:
+    return [
+        *(
+            Cel(f"!self.startsWith('{scheme}://') || self.matches('{_FORMS[scheme][0]}')", _FORMS[scheme][1])
+            for scheme in schemes
+        ),
+        Cel("!self.matches('(^|/)[.][.]?(/|@|$)')", "a path must not hold . or .. segments"),
+    ]
+
+
 Uri = Annotated[
     str,
     Field(min_length=1, max_length=1024),
@@ -42,11 +53,24 @@ Uri = Annotated[
         "self.matches('^(hf|pvc|s3|gs|oci|file)://[^/ ]|^file:///')",
         "a URI starts with hf://, pvc://, s3://, gs://, oci:// or file://",
     ),
-    *(
-        Cel(f"!self.startsWith('{scheme}://') || self.matches('{form}')", text)
-        for scheme, (form, text) in _FORMS.items()
+    *_forms(*SCHEMES),
+]
+# What a Job reads rows from.
+DataUri = Annotated[
+    str,
+    Field(min_length=1, max_length=1024),
+    Cel("self.matches('^(hf|pvc|s3|gs)://[^/ ]')", "a dataset lies at hf://, pvc://, s3:// or gs://"),
+    *_forms("hf", "pvc", "s3", "gs"),
+]
+# Where a Job puts a checkpoint: a folder that it may replace whole, so never the top of a claim or bucket.
+OutputUri = Annotated[
+    str,
+    Field(min_length=1, max_length=1024),
+    Cel(
+        "self.matches('^(pvc|s3|gs)://[^/@]+/[^/@]+(/[^/@]+)*/?$')",
+        "an output lies at pvc://CLAIM/PATH, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, without a digest",
     ),
-    Cel("!self.matches('(^|/)[.][.]?(/|@|$)')", "a path must not hold . or .. segments"),
+    *_forms("pvc", "s3", "gs"),
 ]
 
 

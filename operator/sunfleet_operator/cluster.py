@@ -122,6 +122,16 @@ class Cluster:
         spaces = self._namespaces or ("",)
         return [live for space in spaces for live in await self.list(kind, space, labels=labels)]
 
+    async def log(self, namespace: str, pod: str, *, lines: int) -> str:
+        """The last lines of a pod's log; empty while there is none, or its node does not answer."""
+        path = BY_NAME["Pod"].path(namespace, pod, "log")
+        query = [("tailLines", str(lines)), ("limitBytes", str(1 << 16))]
+        try:
+            _, data = await self._ask("GET", path, query=query, accept="*/*")
+        except ClusterError:
+            return ""
+        return data.decode(errors="replace")
+
     def serves(self, namespace: str) -> bool:
         """Whether objects of this namespace are this operator's to read."""
         return not self._namespaces or namespace in self._namespaces
@@ -185,6 +195,20 @@ class Cluster:
         body: Manifest | None = None,
         content_type: str = "application/json",
     ) -> Json:
+        what, data = await self._ask(method, path, query=query, body=body, content_type=content_type)
+        return _document(what, data)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Sequence[tuple[str, str]] = (),
+        body: Manifest | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> tuple[str, bytes]:
+        """What was asked, in words, and the answer."""
         what = f"{method} {path}"
         prepared = await self._client.param_serialize(
             method,
@@ -192,7 +216,7 @@ class Cluster:
             query_params=list(query),
             body=body,
             auth_settings=["BearerToken"],
-            header_params={"Accept": "application/json", "Content-Type": content_type},
+            header_params={"Accept": accept, "Content-Type": content_type},
         )
         try:
             answer = await self._client.call_api(*prepared, _request_timeout=self._timeout)
@@ -203,7 +227,7 @@ class Cluster:
         metrics.REQUESTS.labels(method, str(answer.status)).inc()
         if answer.status >= 300:
             raise _error(what, answer.status, data)
-        return _document(what, data)
+        return what, data
 
 
 def _document(what: str, data: bytes) -> Json:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sunfleet_api import names
-from sunfleet_operator.types import DECODER, MODEL, NAMESPACE, PROFILE
+from sunfleet_operator.types import DECODER, MODEL, NAMESPACE, PROFILE, TUNING
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ ALL: Final = (
     Kind(DECODER, names.API_VERSION, "shareddecoders", ("get", "list", "watch", "patch"), subresources=("status",)),
     Kind(MODEL, names.API_VERSION, "sunmodels", ("get", "list", "watch"), subresources=("status",)),
     Kind(PROFILE, names.API_VERSION, "servingprofiles", ("get", "list", "watch"), subresources=("status",)),
+    Kind(TUNING, names.API_VERSION, "prefilltunings", ("get", "list", "watch"), subresources=("status",)),
     Kind("Deployment", "apps/v1", "deployments", _CHILD),
     Kind("Job", "batch/v1", "jobs", _CHILD),
     Kind("ControllerRevision", "apps/v1", "controllerrevisions", ("get", "list", "create", "patch", "delete")),
@@ -47,6 +48,7 @@ ALL: Final = (
     Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets", ("get", "create", "patch")),
     Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies", ("get", "create", "patch", "delete")),
     Kind("Pod", "v1", "pods", ("list", "watch", "patch", "delete")),
+    Kind("PodLog", "v1", "pods/log", ("get",)),
     Kind("HorizontalPodAutoscaler", "autoscaling/v2", "horizontalpodautoscalers", ("list",)),
     Kind("ConfigMap", "v1", "configmaps", ("get",)),
     Kind(NAMESPACE, "v1", "namespaces", ("get", "list", "watch"), namespaced=False),

@@ -19,15 +19,18 @@ from sunfleet_operator.observed import (
     ObservedModel,
     ObservedNamespace,
     ObservedProfile,
+    ObservedTuning,
     User,
 )
 from sunfleet_operator.plan.jobs import begun, pods_of
+from sunfleet_operator.plan import runs
 from sunfleet_operator.references import decoder_of, decoders_of, profiles_of
 from sunfleet_operator.types import (
     DECODER,
     MODEL,
     NAMESPACE,
     PROFILE,
+    TUNING,
     Json,
     Key,
     controller_of,
@@ -37,6 +40,9 @@ from sunfleet_operator.types import (
     name_of,
     status_of,
 )
+
+# A run tells how far it is every ten seconds; libraries may say something in between.
+_LOG_LINES = 50
 
 
 class Reader(Protocol):
@@ -52,6 +58,7 @@ class Reader(Protocol):
         fields: Mapping[str, str] | None = None,
     ) -> Sequence[Json]: ...
     async def list_served(self, kind: str, *, labels: Mapping[str, str] | None = None) -> Sequence[Json]: ...
+    async def log(self, namespace: str, pod: str, *, lines: int) -> str: ...
     def serves(self, namespace: str) -> bool: ...
 
 
@@ -125,6 +132,37 @@ async def _beside(reader: Reader, key: Key, *, pods: bool) -> Beside:
     return Beside(found and _with_kind(DECODER, found), contract, deployments, engines)
 
 
+async def observe_tuning(reader: Reader, key: Key) -> ObservedTuning | None:
+    """``None`` when the object is gone."""
+    live = await reader.get(TUNING, key.namespace, key.name)
+    if live is None:
+        return None
+    target, uid, served = decoder_of(live), str(metadata(live)["uid"]), labels.owned_by(key)
+    decoder, jobs, pods, space = await asyncio.gather(
+        reader.get(DECODER, target.namespace, target.name) if reader.serves(target.namespace) else _nothing(),
+        reader.list("Job", key.namespace, labels=served),
+        reader.list("Pod", key.namespace, labels=served),
+        reader.get(NAMESPACE, "", key.namespace) if target.namespace != key.namespace else _nothing(),
+    )
+    speaking = runs.running(pods)
+    contract, log = await asyncio.gather(
+        _contract(reader, decoder),
+        reader.log(key.namespace, name_of(speaking), lines=_LOG_LINES) if speaking else _silence(),
+    )
+    return ObservedTuning(
+        key,
+        _with_kind(TUNING, live),
+        decoder and _with_kind(DECODER, decoder),
+        contract,
+        namespace_labels=labels_of(space) if space else {},
+        decoder_served=reader.serves(target.namespace),
+        job=next(iter(_owned(jobs, uid)), None),
+        pods=tuple(pods),
+        log=log,
+        predecessor=any(_of_predecessor(job, key, uid) for job in jobs),
+    )
+
+
 async def observe_profile(reader: Reader, index: Index, key: Key, presets: str = "") -> ObservedProfile | None:
     """``None`` when it is gone."""
     live = await reader.get(PROFILE, key.namespace, key.name)
@@ -158,6 +196,10 @@ async def _profiles(reader: Reader, key: Key, live: Json, presets: str) -> tuple
 
 async def _nothing() -> None:
     return None
+
+
+async def _silence() -> str:
+    return ""
 
 
 def _with_kind(kind: str, live: Json) -> Json:

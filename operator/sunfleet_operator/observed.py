@@ -51,6 +51,7 @@ class Defaults:
     pull_policy: str = ""
     profile_namespace: str = ""  # ServingProfiles there are for objects of every namespace
     visitors: Visitors | None = None  # without them no NetworkPolicies are made
+    tuner_image: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,26 @@ class ObservedDecoder:
     namespace_terminating: bool = False
     profiles: tuple[FoundProfile, ...] = ()
     told: Told | None = None
+
+
+@dataclass(frozen=True)
+class ObservedTuning:
+    """A PrefillTuning, the decoder that ``decoderRef`` names with the record of what it publishes, and its own Job.
+
+    ``log`` is the end of the log of the pod that speaks for the run, empty while none runs. ``predecessor``: as for
+    :class:`Children`.
+    """
+
+    key: Key
+    live: Json
+    decoder: Json | None = None
+    contract: Json | None = None
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    decoder_served: bool = True
+    job: Json | None = None
+    pods: tuple[Json, ...] = ()
+    log: str = ""
+    predecessor: bool = False
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from sunfleet_operator.types import (
     MODEL,
     NAMESPACE,
     PROFILE,
+    TUNING,
     Json,
     Key,
     is_terminating,
@@ -103,6 +104,8 @@ class Operator:
             key = key_of(PROFILE, live)
             everybody = key.namespace == self.settings.profile_namespace
             return {key, *self.index.profile_users(key, everybody=everybody)}
+        if kind == TUNING:
+            return {key_of(TUNING, live)}
         if kind == NAMESPACE:
             return {Key(NAMESPACE, "", name_of(live))} if is_terminating(live) and not gone else set()
         keys = set() if (owner := owner_of(live)) is None else {owner}
@@ -123,13 +126,14 @@ class Operator:
             self.queue.add(key_of(DECODER, live))
         for live in models:
             self.queue.add(key_of(MODEL, live))
-        for live in await self._profiles():
-            self.queue.add(key_of(PROFILE, live))
+        for kind in (PROFILE, TUNING):
+            for live in await self._of_newer_kind(kind):
+                self.queue.add(key_of(kind, live))
 
-    async def _profiles(self) -> Sequence[Json]:
+    async def _of_newer_kind(self, kind: str) -> Sequence[Json]:
         """None where the cluster's CRDs are older than this operator."""
         try:
-            return await self.cluster.list_served(PROFILE)
+            return await self.cluster.list_served(kind)
         except NotFoundError:
             return ()
 
@@ -154,5 +158,10 @@ def defaults(settings: Settings) -> Defaults:
         settings.weights_image, settings.image_pull_policy, settings.hf_endpoint, settings.weights_download
     )
     return Defaults(
-        settings.engine_image, fetcher, settings.image_pull_policy, settings.profile_namespace, settings.visitors
+        settings.engine_image,
+        fetcher,
+        settings.image_pull_policy,
+        settings.profile_namespace,
+        settings.visitors,
+        settings.tuner_image,
     )

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from sunfleet_operator import apply, metrics
 from sunfleet_operator.apply import Writer
@@ -21,15 +21,17 @@ from sunfleet_operator.observe import (
     observe_namespace,
     observe_needs,
     observe_profile,
+    observe_tuning,
 )
 from sunfleet_operator.observed import Defaults
-from sunfleet_operator.plan import decoder, model, namespace, profile
+from sunfleet_operator.plan import decoder, model, namespace, profile, tuning
 from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.plan.common import told_refusal
 from sunfleet_operator.told import Told
-from sunfleet_operator.types import DECODER, NAMESPACE, PROFILE, Json, Key
+from sunfleet_operator.types import DECODER, MODEL, NAMESPACE, PROFILE, TUNING, Json, Key
 
 logger = logging.getLogger(__name__)
+Decided: TypeAlias = tuple[Json, Plan] | None
 
 
 class Store(Reader, Writer, Protocol):
@@ -120,22 +122,38 @@ class Reconciler:
             live, plan = found
             await apply.carry_out(self._store, live, Plan(status=plan.status, events=plan.events), self._now())
 
-    async def decide(self, key: Key, *, refusal: str = "") -> tuple[Json, Plan] | None:
+    async def decide(self, key: Key, *, refusal: str = "") -> Decided:
         """The live object and the plan for it; ``None`` when it is gone."""
-        if key.kind == NAMESPACE:
-            space = await observe_namespace(self._store, key)
-            return None if space is None else (space.live, namespace.plan(space))
-        presets = self._defaults.profile_namespace
-        if key.kind == PROFILE:
-            preset = await observe_profile(self._store, self._index, key, presets)
-            return None if preset is None else (preset.live, profile.plan(preset, self._now()))
-        if key.kind == DECODER:
-            pool = await observe_decoder(self._store, self._index, key, presets)
-            if pool is None:
-                return None
-            pool = replace(pool, told=self._told(key))
-            return pool.live, decoder.plan(pool, self._defaults, self._now(), refusal=refusal)
-        task = await observe_model(self._store, self._index, key, presets)
+        deciders = {
+            NAMESPACE: self._namespace,
+            PROFILE: self._profile,
+            TUNING: self._tuning,
+            DECODER: self._decoder,
+            MODEL: self._model,
+        }
+        return await deciders[key.kind](key, refusal)
+
+    async def _namespace(self, key: Key, _refusal: str) -> Decided:
+        space = await observe_namespace(self._store, key)
+        return None if space is None else (space.live, namespace.plan(space))
+
+    async def _profile(self, key: Key, _refusal: str) -> Decided:
+        preset = await observe_profile(self._store, self._index, key, self._defaults.profile_namespace)
+        return None if preset is None else (preset.live, profile.plan(preset, self._now()))
+
+    async def _tuning(self, key: Key, refusal: str) -> Decided:
+        run = await observe_tuning(self._store, key)
+        return None if run is None else (run.live, tuning.plan(run, self._defaults, self._now(), refusal=refusal))
+
+    async def _decoder(self, key: Key, refusal: str) -> Decided:
+        pool = await observe_decoder(self._store, self._index, key, self._defaults.profile_namespace)
+        if pool is None:
+            return None
+        pool = replace(pool, told=self._told(key))
+        return pool.live, decoder.plan(pool, self._defaults, self._now(), refusal=refusal)
+
+    async def _model(self, key: Key, refusal: str) -> Decided:
+        task = await observe_model(self._store, self._index, key, self._defaults.profile_namespace)
         if task is None:
             return None
         task = await observe_needs(self._store, task, model.needs(task))

@@ -66,6 +66,8 @@ class DecoderRevision(_Record):
     engine: Engine
     report: ResolverReport
     secret: str = ""
+    base: ResolverReport | None = None  # where the decoder is quantised: the 16-bit weights, which prefill runs
+    base_secret: str = ""
     decoder_digest: str
     kv_fingerprint: KVFingerprint
     template: dict[str, Any] = Field(default_factory=dict)

@@ -70,6 +70,8 @@ class Settings(BaseSettings):
     engine_image: str = "sunfleet/worker:latest"
     # Image of resolver Jobs and download init containers.
     weights_image: str = "sunfleet/weights:latest"
+    # Image of Jobs that tune and quantise.
+    tuner_image: str = "sunfleet/tuner:latest"
     image_pull_policy: Literal["Always", "IfNotPresent", "Never", ""] = ""
     # Hub that hf:// URIs are read from, when it is not the public one.
     hf_endpoint: str = ""

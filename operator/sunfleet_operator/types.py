@@ -16,6 +16,7 @@ Manifest: TypeAlias = dict[str, Any]
 DECODER = "SharedDecoder"
 MODEL = "SunModel"
 PROFILE = "ServingProfile"
+TUNING = "PrefillTuning"
 NAMESPACE = "Namespace"
 
 
@@ -98,9 +99,9 @@ def is_engine(pod: Json) -> bool:
 
 
 def owner_of(live: Json) -> Key | None:
-    """The SharedDecoder or SunModel that a child belongs to by its labels."""
+    """The object of ours that a child belongs to by its labels."""
     found = labels_of(live)
-    for label, kind in ((names.LABEL_MODEL, MODEL), (names.LABEL_DECODER, DECODER)):
+    for label, kind in ((names.LABEL_TUNING, TUNING), (names.LABEL_MODEL, MODEL), (names.LABEL_DECODER, DECODER)):
         if label in found:
             return Key(kind, namespace_of(live), found[label])
     return None

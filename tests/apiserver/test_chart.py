@@ -102,7 +102,7 @@ def images(manifests: list[Manifest]) -> set[str]:
 
 def test_one_prefix_moves_every_image(template: Callable[..., list[Manifest]]) -> None:
     assert images(template("images.prefix=registry.example/team/", "images.tag=1.2.3")) == {
-        f"registry.example/team/{name}:1.2.3" for name in ("operator", "router", "worker", "weights")
+        f"registry.example/team/{name}:1.2.3" for name in ("operator", "router", "worker", "weights", "tuner")
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from sunfleet_api import names
 from sunfleet_api.digests import KVFingerprint
 from sunfleet_api.fingerprint import revision_hash
-from sunfleet_operator.types import DECODER, Json, Key, Manifest
+from sunfleet_operator.types import DECODER, TUNING, Json, Key, Manifest
 
 SPEC_HASH = f"{names.GROUP}/spec-hash"
 # What every child carries, pods too.
@@ -23,7 +23,7 @@ def role(kind: str) -> str:
 
 def owner_label(kind: str) -> str:
     """The label that names the owner on its children."""
-    return names.LABEL_DECODER if kind == DECODER else names.LABEL_MODEL
+    return {DECODER: names.LABEL_DECODER, TUNING: names.LABEL_TUNING}.get(kind, names.LABEL_MODEL)
 
 
 def child_name(owner: Key, suffix: str) -> str:
@@ -47,6 +47,11 @@ def verification_name(owner: Key, check: str) -> str:
 def canary_record_name(owner: Key, asked: str) -> str:
     """Of a canary that was given up."""
     return child_name(owner, f"canary-{asked}")
+
+
+def tuner_name(owner: Key) -> str:
+    """Name of a run's Job, and of the Service by which its pods find each other."""
+    return child_name(owner, names.ROLE_TUNER)
 
 
 def weights_record_name(owner: Key, uri: str) -> str:

@@ -19,10 +19,10 @@ class GivenVolumes:
     mounts: tuple[tuple[str, str, str], ...] = ()
 
     @classmethod
-    def of(cls, template_spec: Mapping[str, Any]) -> GivenVolumes:
+    def of(cls, template_spec: Mapping[str, Any], container_name: str = names.ENGINE_CONTAINER) -> GivenVolumes:
         """Of a pod spec that a user gave. What does not say which volume it mounts is no volume."""
         volumes = {str(volume.get("name")): dict(volume) for volume in template_spec.get("volumes") or ()}
-        engine = [c for c in template_spec.get("containers") or () if c.get("name") == names.ENGINE_CONTAINER]
+        engine = [c for c in template_spec.get("containers") or () if c.get("name") == container_name]
         mounts = (
             (str(mount.get("mountPath", "")), str(mount.get("name")), str(mount.get("subPath") or ""))
             for container in engine

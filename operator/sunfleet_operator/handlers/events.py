@@ -8,7 +8,7 @@ import kopf
 
 from sunfleet_api import names
 from sunfleet_operator.process import Operator
-from sunfleet_operator.types import DECODER, MODEL, NAMESPACE, PROFILE
+from sunfleet_operator.types import DECODER, MODEL, NAMESPACE, PROFILE, TUNING
 
 _OURS = {names.LABEL_MANAGED_BY: names.MANAGED_BY}
 
@@ -26,6 +26,11 @@ async def model_event(memo: Operator, body: kopf.Body, type: str | None, **_: An
 @kopf.on.event(names.GROUP, names.VERSION, "servingprofiles")
 async def profile_event(memo: Operator, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002
     memo.seen(PROFILE, dict(body), gone=type == "DELETED")
+
+
+@kopf.on.event(names.GROUP, names.VERSION, "prefilltunings")
+async def tuning_event(memo: Operator, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002
+    memo.seen(TUNING, dict(body), gone=type == "DELETED")
 
 
 @kopf.on.event("apps", "v1", "deployments", labels=_OURS)

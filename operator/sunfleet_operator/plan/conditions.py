@@ -42,6 +42,11 @@ _CALM: Final = frozenset(
 )
 
 
+_CALM_PROGRESS: Final = frozenset(
+    {Reason.ROLLING_OUT, Reason.ROLLOUT_COMPLETE, Reason.RUNNING, Reason.SUSPENDED, Reason.STARTED, Reason.COMPLETED}
+)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """One condition as it is now, without history."""
@@ -116,7 +121,7 @@ def _event_kind(verdict: Verdict) -> str | None:
     if verdict.type in _WARN_WHEN_TRUE:
         return "Warning" if verdict.status == "True" else None
     if verdict.type == ConditionType.PROGRESSING:
-        return "Normal" if verdict.reason in {Reason.ROLLING_OUT, Reason.ROLLOUT_COMPLETE} else "Warning"
+        return "Normal" if verdict.reason in _CALM_PROGRESS else "Warning"
     if verdict.type not in _WARN_WHEN_FALSE:
         return None
     if verdict.status == "True":

@@ -18,11 +18,11 @@ from sunfleet_operator import records
 from sunfleet_operator.build.protected import protected_changes
 from sunfleet_operator.build.volumes import GivenVolumes
 from sunfleet_operator.build.weights import MOUNTED_SCHEMES
-from sunfleet_operator.observed import ObservedModel
+from sunfleet_operator.observed import ObservedModel, ObservedTuning
 from sunfleet_operator.plan.common import changes_contract
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.records import DecoderRevision
-from sunfleet_operator.types import Json, full_name, is_terminating, metadata, status_of
+from sunfleet_operator.types import DECODER, Json, Key, full_name, is_terminating, metadata, status_of
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ def standing(observed: ObservedModel, model: SunModel, *, elsewhere: bool) -> St
     stops nothing.
     """
     accepted = _accepted(observed, model)
-    refs = _resolved_refs(observed, model)
+    decoder = Key(DECODER, *model.spec.decoder_ref.resolve(observed.key.namespace))
+    refs = resolved_refs(observed, decoder, kept=bool(status_of(observed.live).get("traffic")))
     gone = refs.reason in {Reason.NOT_ALLOWED_BY_DECODER, Reason.DECODER_NOT_FOUND} and not elsewhere
     refused = accepted.status == "False" or (refs.reason == Reason.NOT_ALLOWED_BY_DECODER and not elsewhere)
     asked = accepted.status == refs.status == "True" and observed.contract is not None
@@ -73,9 +74,9 @@ def _seniority(live: Json) -> tuple[str, str]:
     return str(metadata(live).get("creationTimestamp") or ""), full_name(live)
 
 
-def _resolved_refs(observed: ObservedModel, model: SunModel) -> Verdict:
-    type_ = ConditionType.RESOLVED_REFS
-    namespace, name = model.spec.decoder_ref.resolve(observed.key.namespace)
+def resolved_refs(observed: ObservedModel | ObservedTuning, ref: Key, *, kept: bool) -> Verdict:
+    """Is the decoder there, and may the object use it? ``kept``: it did so before the decoder began to go."""
+    type_, namespace, name = ConditionType.RESOLVED_REFS, ref.namespace, ref.name
     if observed.decoder is None:
         message = f"there is no SharedDecoder {namespace}/{name} (yet)"
         if not observed.decoder_served:
@@ -90,11 +91,11 @@ def _resolved_refs(observed: ObservedModel, model: SunModel) -> Verdict:
         own_namespace=namespace, namespace=observed.key.namespace, namespace_labels=dict(observed.namespace_labels)
     ):
         message = (
-            f"SharedDecoder {namespace}/{name} does not allow SunModels of namespace {observed.key.namespace}: "
-            "its owner has to widen spec.allowedModels.namespaces"
+            f"SharedDecoder {namespace}/{name} does not allow {observed.key.kind}s of namespace "
+            f"{observed.key.namespace}: its owner has to widen spec.allowedModels.namespaces"
         )
         return Verdict(type_, "False", Reason.NOT_ALLOWED_BY_DECODER, message)
-    if decoder.deleting and not status_of(observed.live).get("traffic"):
+    if decoder.deleting and not kept:
         return Verdict(type_, "False", Reason.DECODER_DELETING, f"SharedDecoder {namespace}/{name} is being deleted")
     return Verdict(type_, "True", Reason.RESOLVED, f"{namespace}/{name}")
 

@@ -55,6 +55,20 @@ def profile(name: str = "fast", namespace: str = "team", **spec: Any) -> Documen
     return _object("ServingProfile", name, namespace, spec)
 
 
+def tuning(name: str = "maths", namespace: str = "team", **spec: Any) -> Document:
+    """A PrefillTuning manifest: a LoRA against the decoder ``base``, from claim to claim."""
+    whole = {
+        "decoderRef": {"name": "base"},
+        "method": {"lora": {}},
+        "dataset": {"uri": "pvc://data/maths/train.jsonl"},
+        "output": {"uri": f"pvc://modules/{name}"},
+        "nodes": 1,
+        "backoffLimit": 3,
+        **spec,
+    }
+    return _object("PrefillTuning", name, namespace, whole)
+
+
 def _object(kind: str, name: str, namespace: str, spec: Document) -> Document:
     return {
         "apiVersion": names.API_VERSION,

@@ -22,6 +22,7 @@ class Store:
         self.objects: dict[Place, Document] = {}
         self.writes: list[str] = []
         self.terminating: set[str] = set()  # namespaces
+        self.logs: dict[str, str] = {}  # by pod
         self.served: Callable[[str], bool] = lambda _: True
         self.before_write: Callable[[str], None] = lambda _: None
         self._numbers = count(1)
@@ -85,6 +86,9 @@ class Store:
             and (labels or {}).items() <= (live["metadata"].get("labels") or {}).items()
             and all(_field(live, path) == value for path, value in (fields or {}).items())
         ]
+
+    async def log(self, namespace: str, pod: str, *, lines: int) -> str:
+        return "\n".join(self.logs.get(pod, "").splitlines()[-lines:])
 
     def serves(self, namespace: str) -> bool:
         return self.served(namespace)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sunfleet_api import names
+from sunfleet_api.tuning import EXIT_HOPELESS, TuningReport
 from sunfleet_api.worker import ResolverReport, VerificationReport
 from sunfleet_operator.build.network import Visitors, routers
 from sunfleet_operator.build.weights import Fetcher
@@ -17,7 +18,7 @@ from sunfleet_operator.observed import Defaults
 from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.reconcile import Reconciler
 from sunfleet_operator.told import Told
-from sunfleet_operator.types import DECODER, MODEL, PROFILE, Json, Key
+from sunfleet_operator.types import DECODER, MODEL, PROFILE, TUNING, Json, Key
 from sunfleet_optest.objects import report
 from sunfleet_optest.store import Store
 
@@ -26,8 +27,24 @@ PROMETHEUS = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name
 DEFAULTS = Defaults(
     engine_image="worker:1",
     fetcher=Fetcher(image="weights:1"),
+    tuner_image="tuner:1",
     visitors=Visitors(routers("sunfleet-system"), (PROMETHEUS,)),
 )
+
+
+def tuner_states(said: TuningReport | None) -> tuple[Document, Document]:
+    """Status of the pod and of the Job: at work, or as the pod's report says."""
+    started = {"startTime": "2026-01-01T12:00:00Z"}
+    if said is None:
+        return {"phase": "Running"}, {**started, "active": 1}
+    failed = bool(said.error_reason)
+    ended = {"exitCode": EXIT_HOPELESS if failed else 0, "message": said.model_dump_json()}
+    container = {"name": names.TUNER_CONTAINER, "image": "tuner:1", "state": {"terminated": ended}}
+    pod = {"phase": "Failed" if failed else "Succeeded", "containerStatuses": [container]}
+    end = {"type": "Failed" if failed else "Complete", "status": "True", "lastTransitionTime": "2026-01-01T13:00:00Z"}
+    end |= {"reason": "PodFailurePolicy", "message": "the policy says so"} if failed else {}
+    finished = {"failed": 1} if failed else {"succeeded": 1, "completionTime": "2026-01-01T13:00:00Z"}
+    return pod, {**started, **finished, "conditions": [end]}
 
 
 class World:
@@ -35,6 +52,7 @@ class World:
 
     ``resolve`` is what a resolver says of a URI, ``healthy`` whether pods of a Deployment become available, ``verify``
     what a verifier Job finds out (``None``: it runs on). ``with_pods``: Deployments have pods with addresses.
+    ``tuned``: what a Job that tunes or quantises says at its end (``None``: it works).
     """
 
     def __init__(self, defaults: Defaults = DEFAULTS) -> None:
@@ -46,6 +64,9 @@ class World:
         self.verify: Callable[[Document], VerificationReport | None] = lambda _: VerificationReport(passed=3, total=3)
         self.with_pods = False
         self.measured: ByRevision | None = None  # of a canary
+        self.tuned: Callable[[Document], TuningReport | None] = lambda _: TuningReport(
+            digest="sha256:made", golden=True
+        )
         self.told: Callable[[Key], Told | None] = lambda _: None
         self.noted: Callable[[Key, Json | None], None] = lambda _, __: None
 
@@ -64,7 +85,9 @@ class World:
 
     def served(self) -> list[Key]:
         return sorted(
-            Key(kind, space, name) for kind, space, name in self.store.objects if kind in {MODEL, DECODER, PROFILE}
+            Key(kind, space, name)
+            for kind, space, name in self.store.objects
+            if kind in {MODEL, DECODER, PROFILE, TUNING}
         )
 
     async def plan(self, kind: str, name: str, namespace: str = "team") -> Plan:
@@ -134,6 +157,8 @@ class World:
 
     def _run_job(self, live: Document) -> bool:
         meta = live["metadata"]
+        if meta["labels"].get(names.LABEL_ROLE) in {names.ROLE_TUNER, names.ROLE_QUANTIZER}:
+            return self._run_tuner(live)
         place = ("Pod", meta["namespace"], f"{meta['name']}-pod")
         role = live["metadata"]["labels"][names.LABEL_ROLE]
         if role == names.ROLE_VERIFIER:
@@ -167,6 +192,21 @@ class World:
         when = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
         type_ = "Failed" if failed else "Complete"
         return {"conditions": [{"type": type_, "status": "True", "lastTransitionTime": when}]}
+
+    def _run_tuner(self, live: Document) -> bool:
+        """The Job's controller and its one pod."""
+        if live["spec"].get("suspend") or (live.get("status") or {}).get("conditions"):
+            return False
+        meta, said = live["metadata"], self.tuned(live)
+        place = ("Pod", meta["namespace"], f"{meta['name']}-pod")
+        begun = place in self.store.objects
+        status, job = tuner_states(said)
+        pod = {"name": place[2], "namespace": place[1], "uid": place[2]}
+        pod |= {"labels": live["spec"]["template"]["metadata"]["labels"]}
+        pod |= {"ownerReferences": [{"uid": meta["uid"], "controller": True, "kind": "Job", "name": meta["name"]}]}
+        self.store.objects[place] = {"kind": "Pod", "metadata": pod, "status": status}
+        live["status"] = job
+        return not begun or said is not None
 
     # Looking -------------------------------------------------------------------------------------------------------
 
