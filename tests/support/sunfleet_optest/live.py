@@ -17,10 +17,16 @@ from typing import Any
 
 from sunfleet_api import names
 from sunfleet_api.kinds import KINDS
+<<<<<<< HEAD
 from sunfleet_api.worker import ResolverReport, VerificationReport
+=======
+from sunfleet_api.tuning import TuningReport
+from sunfleet_api.worker import ResolverReport
+>>>>>>> b559fe5 (Tuner image and the main process of its pods: data and checkpoints in buckets, progress, reports; documentation of PrefillTuning)
 from sunfleet_apitest.client import Api, RefusedError
 from sunfleet_apitest.paths import collection
 from sunfleet_optest.objects import report
+from sunfleet_optest.world import tuner_states
 
 Document = dict[str, Any]
 ROOT = Path(__file__).parents[3]
@@ -78,16 +84,25 @@ class Process:
 
 @dataclass
 class Fleet:
+<<<<<<< HEAD
     """One namespace. ``resolve`` answers for resolver Jobs, ``verify`` for verifier Jobs (``None``: it runs on),
     ``healthy`` says whether a Deployment's pods come up. Where ``address`` gives an IP for a Deployment it has a pod.
     """
+=======
+    """One namespace. ``resolve`` answers for resolver Jobs, ``healthy`` says whether a Deployment's pods come up,
+    ``tuned`` what a Job that tunes or quantises says at its end (``None``: it works)."""
+>>>>>>> b559fe5 (Tuner image and the main process of its pods: data and checkpoints in buckets, progress, reports; documentation of PrefillTuning)
 
     api: Api
     namespace: str
     resolve: Callable[[str], ResolverReport] = report
     healthy: Callable[[Document], bool] = lambda _: True
+<<<<<<< HEAD
     verify: Callable[[Document], VerificationReport | None] = lambda _: None
     address: Callable[[Document], str] = lambda _: ""
+=======
+    tuned: Callable[[Document], TuningReport | None] = lambda _: None
+>>>>>>> b559fe5 (Tuner image and the main process of its pods: data and checkpoints in buckets, progress, reports; documentation of PrefillTuning)
     _pods: dict[str, str] = field(default_factory=dict)
 
     # What people do ------------------------------------------------------------------------------------------------
@@ -107,7 +122,7 @@ class Fleet:
 
     def clear(self) -> None:
         """Delete every object of ours: model names are unique in the whole cluster."""
-        for kind in ("SunModel", "SharedDecoder"):
+        for kind in ("PrefillTuning", "SunModel", "SharedDecoder"):
             for live in self.api.get(collection(kind, self.namespace))["items"]:
                 with suppress(RefusedError):
                     self.delete(kind, live["metadata"]["name"])
@@ -217,6 +232,7 @@ class Fleet:
             pod = {"metadata": {"name": name, "labels": template["metadata"]["labels"]}, "spec": template["spec"]}
             self.api.create(pods, pod, strict=False)
             self._pods[name] = live["metadata"]["uid"]
+<<<<<<< HEAD
         role = live["metadata"]["labels"][names.LABEL_ROLE]
         said = (
             self.resolve(template["spec"]["containers"][0]["args"][1])
@@ -228,8 +244,29 @@ class Fleet:
         fine = bool(said.digest) if isinstance(said, ResolverReport) else not said.error_reason
         ended = {"exitCode": 0 if fine else 1, "message": said.model_dump_json()}
         state = {"terminated": ended} if fine else {"waiting": {"reason": "CrashLoopBackOff"}}
+=======
+        if template["metadata"]["labels"].get(names.LABEL_ROLE) in {names.ROLE_TUNER, names.ROLE_QUANTIZER}:
+            self._run_tuner(live, f"{pods}/{name}")
+            return
+        said = self.resolve(template["spec"]["containers"][0]["args"][1])
+        ended = {"exitCode": 0 if said.digest else 1, "message": said.model_dump_json()}
+        state = {"terminated": ended} if said.digest else {"waiting": {"reason": "CrashLoopBackOff"}}
+>>>>>>> b559fe5 (Tuner image and the main process of its pods: data and checkpoints in buckets, progress, reports; documentation of PrefillTuning)
         container = {
             "name": role, "image": "weights", "imageID": "", "ready": False, "restartCount": 0,
             "state": state, "lastState": {"terminated": ended},
         }  # fmt: skip
         self.api.merge(f"{pods}/{name}/status", {"status": {"containerStatuses": [container]}})
+
+    def _run_tuner(self, live: Document, pod: str) -> None:
+        """As a Job's controller: what the API server checks of a Job's status is all there."""
+        said, path = self.tuned(live), f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{live['metadata']['name']}"
+        if said is None or (live.get("status") or {}).get("conditions"):
+            return
+        of_pod, of_job = tuner_states(said)
+        (container,) = of_pod["containerStatuses"]
+        container |= {"imageID": "", "ready": False, "restartCount": 0}
+        self.api.merge(f"{pod}/status", {"status": of_pod})
+        (end,) = of_job["conditions"]
+        before = {**end, "type": "FailureTarget" if end["type"] == "Failed" else "SuccessCriteriaMet"}
+        self.api.merge(f"{path}/status", {"status": of_job | {"conditions": [before, end]}})

@@ -67,14 +67,14 @@ def test_the_stage_with_the_tools_is_the_same_everywhere() -> None:
     assert len(stages) == 1
 
 
-def test_only_the_worker_depends_on_the_engine() -> None:
+def test_only_worker_and_tuner_depend_on_the_engine() -> None:
     cpu, mounted = images(Engine.CPU), images(Engine.MOUNTED)
-    assert [one.name for one, other in zip(cpu, mounted, strict=True) if one != other] == ["worker"]
+    assert [one.name for one, other in zip(cpu, mounted, strict=True) if one != other] == ["worker", "tuner"]
 
 
 def test_a_mounted_engine_needs_no_packages_in_the_image() -> None:
-    worker = next(image for image in images(Engine.MOUNTED) if image.name == "worker")
-    assert worker.extra == ""
+    found = {image.name: image.extra for image in images(Engine.MOUNTED)}
+    assert (found["worker"], found["tuner"]) == ("", "")
 
 
 def test_an_undecided_engine_is_refused() -> None:

@@ -35,6 +35,7 @@ def test_the_overlay_names_manifests_relatively_and_every_image(tmp_path: Path) 
     assert {each["name"]: each["value"] for each in environment} == {
         "SUNFLEET_OPERATOR_ENGINE_IMAGE": "localhost/sunfleet/worker:0123",
         "SUNFLEET_OPERATOR_WEIGHTS_IMAGE": "localhost/sunfleet/weights:0123",
+        "SUNFLEET_OPERATOR_TUNER_IMAGE": "localhost/sunfleet/tuner:0123",
     }
 
 

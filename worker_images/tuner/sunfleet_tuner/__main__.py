@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from rich.console import Console
 from transformers.utils import logging
 
 from sunfleet_tuner.configure import add_flags, configure
 from sunfleet_tuner.errors import TuningError
+from sunfleet_tuner.failure import write_failure
 from sunfleet_tuner.flags import add_eval_flags, add_quantize_flags
 
 
@@ -22,6 +24,8 @@ def main(argv: list[str] | None = None) -> int:
         code: int = args.run(args)
     except (TuningError, OSError) as error:  # OSError: a folder that cannot be written or is somebody's
         sys.stderr.write(f"error: {error}\n")
+        if args.failure is not None:
+            write_failure(args.failure, error)
         return 1
     return code
 
@@ -53,6 +57,9 @@ def _quantize(args: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m sunfleet_tuner", description=__doc__)
+    parser.add_argument(
+        "--failure", type=Path, metavar="FILE", help="file that gets the reason of a failure, for a supervisor"
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     tune = commands.add_parser("tune", help="a dataset and a frozen decoder -> a prefill module")
     add_flags(tune)

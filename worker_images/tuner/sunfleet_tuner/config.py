@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 # Small models bear far more (docs/tuning.md has what was measured); these are safe for billions of parameters.
 LEARNING_RATES: Final = {"lora": 2e-4, "full": 1e-5}
 # Fields that change nothing about the result: another value may continue a run.
-HARMLESS: Final = frozenset({"output", "work", "save_steps", "trackers", "golden_prompts", "name", "task", "progress"})
+HARMLESS: Final = frozenset(
+    {"output", "work", "save_steps", "trackers", "golden_prompts", "name", "task", "progress", "sharded"}
+)
 
 
 class TuneConfig(BaseModel):
@@ -48,6 +50,7 @@ class TuneConfig(BaseModel):
     weight_decay: float = Field(default=0.0, ge=0, description="of AdamW")
     clip_norm: float = Field(default=1.0, gt=0, description="largest norm of the gradient")
     precision: Literal["bf16", "fp32"] = Field(default="bf16", description="of the arithmetic; CPUs want fp32")
+    sharded: bool = Field(default=False, description="spread the weights over all processes (FSDP2)")
     gradient_checkpointing: bool = Field(default=False, description="less memory, a third more time")
     seed: int = Field(default=0, description="of data order, validation split and adapter")
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from sunfleet_tuner.config import TuneConfig
-from sunfleet_tuner.errors import TuningError
+from sunfleet_tuner.errors import InvalidSettings
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def configure(given: argparse.Namespace) -> Configured:
-    """What file and flags say together; raises :class:`.errors.TuningError` naming each setting that is wrong."""
+    """What file and flags say together; raises :class:`.errors.InvalidSettings` naming each setting that is wrong."""
     file: dict[str, Any] = _read(given.config) if given.config else {}
     flags = {name: getattr(given, name) for name in TuneConfig.model_fields if getattr(given, name) is not None}
     try:
         config = TuneConfig.model_validate({**file, **flags})
     except ValidationError as error:
-        raise TuningError(_explained(error, given.config)) from error
+        raise InvalidSettings(_explained(error, given.config)) from error
     sources = {name: "flag" if name in flags else str(given.config) if name in file else "default" for name in _names()}
     return Configured(config, sources)
 
@@ -69,9 +69,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
-        raise TuningError(f"the configuration {path} cannot be read: {error}") from error
+        raise InvalidSettings(f"the configuration {path} cannot be read: {error}") from error
     if not isinstance(content, dict):
-        raise TuningError(f"the configuration {path} has to be a list of settings, `name: value`")
+        raise InvalidSettings(f"the configuration {path} has to be a list of settings, `name: value`")
     return content
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from sunfleet_api.files import relevant_files
+from sunfleet_api.fingerprint import digest_of_files
 
 # A folder with one of these and nothing but files beside it is a checkpoint; anything else is somebody's and stays.
 _CHECKPOINT_FILES = ("config.json", "adapter_config.json")
@@ -46,6 +50,15 @@ def refuse_foreign(target: Path) -> None:
     flat = all(entry.is_file() for entry in entries)
     if entries and not (flat and any((target / name).is_file() for name in _CHECKPOINT_FILES)):
         raise FileExistsError(f"{target} holds something else than a checkpoint: name a new or empty folder")
+
+
+def folder_digest(folder: Path) -> str:
+    """``sha256:<hex>`` of a checkpoint or adapter, as the resolver computes it."""
+    hashes = {}
+    for name in relevant_files(path.name for path in folder.iterdir()):
+        with (folder / name).open("rb") as stream:
+            hashes[name] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return digest_of_files(hashes)
 
 
 def _let_everyone_read(folder: Path) -> None:

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 from sunfleet_api.fingerprint import compare
 from sunfleet_api.worker import ResolverReport
 from sunfleet_tuner.config import TuneConfig
-from sunfleet_tuner.errors import TuningError
+from sunfleet_tuner.errors import InvalidCheckpoint
 from sunfleet_tuner.one_pass import Lora, OnePass, wire
 from sunfleet_tuner.weights import describe, load_model, local_folder, quantization_of
 
@@ -33,17 +33,17 @@ class Sources:
 
 
 def find(config: TuneConfig) -> Sources:
-    """The checkpoints that ``config`` names; TuningError when they are none, or do not fit each other."""
+    """The checkpoints that ``config`` names; InvalidCheckpoint when they are none, or do not fit each other."""
     decoder = _checkpoint(config.decoder, "decoder")
     init = _checkpoint(config.init, "init") if config.init else decoder
     if quantization_of(init) is not None:
-        raise TuningError(
+        raise InvalidCheckpoint(
             f"{init} is quantised, and a prefill module has 16-bit weights: name the checkpoint that the decoder was "
             "quantised from in init"
         )
     reports = describe(decoder), describe(init)
     if differences := compare(*reports):
-        raise TuningError(
+        raise InvalidCheckpoint(
             f"the decoder {decoder} could not read the KV of a module made of {init}: {'; '.join(differences)}"
         )
     return Sources(decoder, init, *reports)
@@ -66,7 +66,7 @@ def load(sources: Sources, config: TuneConfig) -> tuple[OnePass, Any]:
     try:
         return wire(decoder, prefill, config.method, lora=lora, train_embeddings=config.train_embeddings), decoder
     except (TypeError, ValueError) as error:  # another architecture; peft finds none of the targets
-        raise TuningError(f"{sources.init} cannot be tuned: {error}") from error
+        raise InvalidCheckpoint(f"{sources.init} cannot be tuned: {error}") from error
 
 
 def load_tokenizer(sources: Sources) -> Any:
@@ -85,5 +85,5 @@ def _checkpoint(name: str, setting: str) -> Path:
         folder = local_folder(name)
         quantization_of(folder)
     except (OSError, ValueError) as error:  # no folder, no config.json, no network; broken JSON
-        raise TuningError(f"{setting}: {name} is no checkpoint: {error}") from error
+        raise InvalidCheckpoint(f"{setting}: {name} is no checkpoint: {error}") from error
     return folder

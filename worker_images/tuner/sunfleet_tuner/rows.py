@@ -16,7 +16,7 @@ from typing import Any, Literal
 from jinja2 import TemplateError
 
 from sunfleet_tuner.data import Row
-from sunfleet_tuner.errors import TuningError
+from sunfleet_tuner.errors import InvalidData
 from sunfleet_tuner.sources import Record
 
 Format = Literal["auto", "chat", "text"]
@@ -108,7 +108,7 @@ def make_rows(
     """Tokenise ``data``; rows longer than ``max_length`` tokens are left out and counted.
 
     A share of the records, chosen by seed and content, becomes validation: turns of one conversation, and equal
-    records, stay on one side. Raises :class:`.errors.TuningError` naming the record that cannot be used.
+    records, stay on one side. Raises :class:`.errors.InvalidData` naming the record that cannot be used.
     """
     rows = Rows()
     made: list[tuple[int, list[Row]]] = []
@@ -116,7 +116,7 @@ def make_rows(
         try:
             turns = list(rows_of(record, tokens, form))
         except (ValueError, TypeError, KeyError, TemplateError) as error:  # a record of another shape
-            raise TuningError(f"{name}, record {number}: {error}") from error
+            raise InvalidData(f"{name}, record {number}: {error}") from error
         fitting = [row for row in turns if row.length <= max_length]
         if len(fitting) < len(turns):
             rows.dropped[f"longer than {max_length} tokens"] += len(turns) - len(fitting)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sunfleet_tuner.errors import TuningError
+from sunfleet_tuner.errors import InvalidData, StoreFailed
 
 Record = Mapping[str, Any]
 _JSON_LINES = (".jsonl", ".ndjson")
@@ -16,7 +16,8 @@ _JSON_LINES = (".jsonl", ".ndjson")
 def records(source: str, split: str) -> Iterator[Record]:
     """Records of ``source``: a ``.jsonl`` file, or what :func:`datasets.load_dataset` (or ``load_from_disk``) takes.
 
-    ``split`` counts for the latter only. Raises :class:`.errors.TuningError`.
+    ``split`` counts for the latter only, and a name on the hub may end in ``@REVISION``.
+    Raises :class:`.errors.InvalidData`.
     """
     path = Path(source).expanduser()
     if path.suffix in _JSON_LINES:
@@ -26,7 +27,7 @@ def records(source: str, split: str) -> Iterator[Record]:
 
 def _json_lines(path: Path) -> Iterator[Record]:
     if not path.is_file():
-        raise TuningError(f"there is no dataset at {path}")
+        raise InvalidData(f"there is no dataset at {path}")
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
@@ -34,9 +35,9 @@ def _json_lines(path: Path) -> Iterator[Record]:
             try:
                 record = json.loads(line)
             except json.JSONDecodeError as error:
-                raise TuningError(f"{path}, line {number} is not JSON: {error}") from error
+                raise InvalidData(f"{path}, line {number} is not JSON: {error}") from error
             if not isinstance(record, dict):
-                raise TuningError(f"{path}, line {number} holds no JSON object")
+                raise InvalidData(f"{path}, line {number} holds no JSON object")
             yield record
 
 
@@ -44,7 +45,7 @@ def _hugging_face(source: str, path: Path, split: str) -> Iterator[Record]:
     try:
         import datasets  # noqa: PLC0415 - an extra of its own: a JSONL file needs none of it
     except ImportError as error:
-        raise TuningError(
+        raise InvalidData(
             f"{source} is no .jsonl file, and anything else needs Hugging Face datasets: install the extra 'tuner-hub'"
         ) from error
     try:
@@ -52,7 +53,10 @@ def _hugging_face(source: str, path: Path, split: str) -> Iterator[Record]:
             loaded = datasets.load_from_disk(str(path))
             loaded = loaded[split] if isinstance(loaded, Mapping) else loaded
         else:
-            loaded = datasets.load_dataset(source, split=split)
-    except (OSError, ValueError, KeyError) as error:  # no such dataset, split or file; no network
-        raise TuningError(f"dataset {source}, split {split} cannot be loaded: {error}") from error
+            name, _, revision = (source, "", "") if path.exists() else source.partition("@")
+            loaded = datasets.load_dataset(name, split=split, revision=revision or None)
+    except (FileNotFoundError, ValueError, KeyError) as error:  # no such dataset, split or file
+        raise InvalidData(f"dataset {source}, split {split} cannot be loaded: {error}") from error
+    except OSError as error:  # no network: another attempt may find it
+        raise StoreFailed(f"dataset {source}, split {split} cannot be loaded now: {error}") from error
     return iter(loaded)

@@ -17,7 +17,7 @@ from transformers import get_scheduler
 from sunfleet_tuner import plan
 from sunfleet_tuner.config import TuneConfig
 from sunfleet_tuner.data import Row, collate
-from sunfleet_tuner.errors import TuningError
+from sunfleet_tuner.errors import InvalidData, LossNotFinite, OutOfMemory
 from sunfleet_tuner.one_pass import OnePass
 from sunfleet_tuner.processes import total
 
@@ -48,7 +48,7 @@ class Training:
         pad_token_id: int,
     ) -> None:
         if not rows:
-            raise TuningError("no row is left to train on: look at the counts of what was dropped, raise max_length")
+            raise InvalidData("no row is left to train on: look at the counts of what was dropped, raise max_length")
         self.config = config
         self.accelerator = accelerator
         self.has_validation = bool(validation)
@@ -132,9 +132,9 @@ class Training:
         return [value for group in self.optimiser.param_groups for value in group["params"]]
 
 
-def _not_finite(config: TuneConfig, step: int, loss: float, norm: float) -> TuningError:
+def _not_finite(config: TuneConfig, step: int, loss: float, norm: float) -> LossNotFinite:
     hint = "" if config.precision == "fp32" else ", or precision: fp32"
-    return TuningError(
+    return LossNotFinite(
         f"step {step}: the loss is {loss} and the gradient's norm {norm}, so nothing was learnt from it. Most often "
         f"the learning rate is too high (it is {config.rate:g}): try a third of it{hint}. When it is the very first "
         "step, look for NaN in the weights the run starts from."
@@ -153,4 +153,4 @@ def _advice(config: TuneConfig, step: int) -> Iterator[None]:
         ways += [] if config.gradient_checkpointing else ["gradient_checkpointing: true"]
         ways += ["method: lora"] if config.method == "full" else [f"a rank below {config.rank}"]
         where = f"step {step}" if step else "validation"
-        raise TuningError(f"{where}: out of memory ({error}). Try {'; '.join(ways)}; or more processes.") from error
+        raise OutOfMemory(f"{where}: out of memory ({error}). Try {'; '.join(ways)}; or more processes.") from error

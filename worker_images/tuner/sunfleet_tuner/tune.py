@@ -23,7 +23,7 @@ from sunfleet_tuner import artifact
 from sunfleet_tuner.checkpoint import CheckpointMeta, read_meta
 from sunfleet_tuner.config import TuneConfig
 from sunfleet_tuner.data import collate
-from sunfleet_tuner.errors import TuningError
+from sunfleet_tuner.errors import InvalidData
 from sunfleet_tuner.files import refuse_foreign, whole_folder
 from sunfleet_tuner.modules import Sources, find, load, load_tokenizer, padding
 from sunfleet_tuner.monitor import Monitor
@@ -46,7 +46,7 @@ class Outcome:
 
 def tune(config: TuneConfig, console: Console) -> Outcome:
     """Tune as ``config`` says and write the module to its output. Raises TuningError, which says how to mend it."""
-    accelerator = start(config.precision, config.trackers, config.work_folder)
+    accelerator = start(config.precision, config.trackers, config.work_folder, sharded=config.sharded)
     sources = find(config)
     tokenizer = load_tokenizer(sources)
     rows = read_rows(config, sources, tokenizer)
@@ -166,9 +166,9 @@ def read_rows(config: TuneConfig, sources: Sources, tokenizer: Any) -> Rows:
         rows = Rows(rows.training, other.training, rows.dropped + other.dropped)
     if not rows.training:
         dropped = ", ".join(f"{count} {why}" for why, count in rows.dropped.items()) or "the dataset is empty"
-        raise TuningError(f"{config.data} has no row to train on: {dropped}")
+        raise InvalidData(f"{config.data} has no row to train on: {dropped}")
     if config.patience and not rows.validation:
-        raise TuningError(f"{config.data} is too small to keep rows for validation: set validation, or patience: 0")
+        raise InvalidData(f"{config.data} is too small to keep rows for validation: set validation, or patience: 0")
     return rows
 
 

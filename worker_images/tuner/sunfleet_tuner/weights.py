@@ -17,9 +17,9 @@ from transformers import AutoModelForCausalLM
 from transformers.utils.quantization_config import CompressedTensorsConfig
 
 from sunfleet_api.checkpoint import kv_relevant
-from sunfleet_api.files import CONFIG_FILE, TOKENIZER_FILES, relevant_files, tokenizer_hash
-from sunfleet_api.fingerprint import digest_of_files
+from sunfleet_api.files import CONFIG_FILE, TOKENIZER_FILES, tokenizer_hash
 from sunfleet_api.worker import ResolverReport
+from sunfleet_tuner.files import folder_digest
 
 _PLAIN_PARAMETERS = frozenset({"weight", "bias"})
 
@@ -83,14 +83,10 @@ def _forget_quantization(model: Any) -> None:
 
 def describe(folder: Path) -> ResolverReport:
     """What the resolver would report of a checkpoint: its digest, the facts KV depends on, the tokenizer's hash."""
-    hashes = {}
-    for name in relevant_files(path.name for path in folder.iterdir()):
-        with (folder / name).open("rb") as stream:
-            hashes[name] = hashlib.file_digest(stream, "sha256").hexdigest()
     config = folder / CONFIG_FILE
     return ResolverReport(
         resolved_uri=str(folder),
-        digest=digest_of_files(hashes),
+        digest=folder_digest(folder),
         config=kv_relevant(json.loads(config.read_text())) if config.is_file() else {},
         tokenizer_hash=hash_of_tokenizer(folder),
     )

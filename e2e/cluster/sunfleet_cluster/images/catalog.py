@@ -49,6 +49,12 @@ def images(engine: Engine) -> tuple[Image, ...]:
             "" if engine is Engine.MOUNTED else f"engine-{engine}",
             (("ENGINE", str(engine)),),
         ),
+        Image(
+            "tuner",
+            Path("worker_images/tuner/Dockerfile"),
+            "" if engine is Engine.MOUNTED else "tuner",
+            (("ENGINE", "mounted" if engine is Engine.MOUNTED else "bundled"),),
+        ),
         Image("fake-engine", Path("tests/support/Dockerfile"), "router"),
     )
 

@@ -11,7 +11,11 @@ Manifest = dict[str, Any]
 
 # Images that manifests name and ones that the operator is told of, by short name.
 _IN_MANIFESTS = ("operator", "router")
-_TOLD_TO_THE_OPERATOR = {"SUNFLEET_OPERATOR_ENGINE_IMAGE": "worker", "SUNFLEET_OPERATOR_WEIGHTS_IMAGE": "weights"}
+_TOLD_TO_THE_OPERATOR = {
+    "SUNFLEET_OPERATOR_ENGINE_IMAGE": "worker",
+    "SUNFLEET_OPERATOR_WEIGHTS_IMAGE": "weights",
+    "SUNFLEET_OPERATOR_TUNER_IMAGE": "tuner",
+}
 NEEDED = (*_IN_MANIFESTS, *_TOLD_TO_THE_OPERATOR.values())
 
 
