@@ -17,12 +17,8 @@ from typing import Any
 
 from sunfleet_api import names
 from sunfleet_api.kinds import KINDS
-<<<<<<< HEAD
-from sunfleet_api.worker import ResolverReport, VerificationReport
-=======
 from sunfleet_api.tuning import TuningReport
-from sunfleet_api.worker import ResolverReport
->>>>>>> b559fe5 (Tuner image and the main process of its pods: data and checkpoints in buckets, progress, reports; documentation of PrefillTuning)
+from sunfleet_api.worker import ResolverReport, VerificationReport
 from sunfleet_apitest.client import Api, RefusedError
 from sunfleet_apitest.paths import collection
 from sunfleet_optest.objects import report
@@ -84,25 +80,18 @@ class Process:
 
 @dataclass
 class Fleet:
-<<<<<<< HEAD
     """One namespace. ``resolve`` answers for resolver Jobs, ``verify`` for verifier Jobs (``None``: it runs on),
     ``healthy`` says whether a Deployment's pods come up. Where ``address`` gives an IP for a Deployment it has a pod.
+    ``tuned``: what a Job that tunes or quantises says at its end (``None``: it works).
     """
-=======
-    """One namespace. ``resolve`` answers for resolver Jobs, ``healthy`` says whether a Deployment's pods come up,
-    ``tuned`` what a Job that tunes or quantises says at its end (``None``: it works)."""
->>>>>>> b559fe5 (Tuner image and the main process of its pods: data and checkpoints in buckets, progress, reports; documentation of PrefillTuning)
 
     api: Api
     namespace: str
     resolve: Callable[[str], ResolverReport] = report
     healthy: Callable[[Document], bool] = lambda _: True
-<<<<<<< HEAD
     verify: Callable[[Document], VerificationReport | None] = lambda _: None
     address: Callable[[Document], str] = lambda _: ""
-=======
     tuned: Callable[[Document], TuningReport | None] = lambda _: None
->>>>>>> b559fe5 (Tuner image and the main process of its pods: data and checkpoints in buckets, progress, reports; documentation of PrefillTuning)
     _pods: dict[str, str] = field(default_factory=dict)
 
     # What people do ------------------------------------------------------------------------------------------------
@@ -232,8 +221,10 @@ class Fleet:
             pod = {"metadata": {"name": name, "labels": template["metadata"]["labels"]}, "spec": template["spec"]}
             self.api.create(pods, pod, strict=False)
             self._pods[name] = live["metadata"]["uid"]
-<<<<<<< HEAD
         role = live["metadata"]["labels"][names.LABEL_ROLE]
+        if role in {names.ROLE_TUNER, names.ROLE_QUANTIZER}:
+            self._run_tuner(live, f"{pods}/{name}")
+            return
         said = (
             self.resolve(template["spec"]["containers"][0]["args"][1])
             if role == names.ROLE_RESOLVER
@@ -244,14 +235,6 @@ class Fleet:
         fine = bool(said.digest) if isinstance(said, ResolverReport) else not said.error_reason
         ended = {"exitCode": 0 if fine else 1, "message": said.model_dump_json()}
         state = {"terminated": ended} if fine else {"waiting": {"reason": "CrashLoopBackOff"}}
-=======
-        if template["metadata"]["labels"].get(names.LABEL_ROLE) in {names.ROLE_TUNER, names.ROLE_QUANTIZER}:
-            self._run_tuner(live, f"{pods}/{name}")
-            return
-        said = self.resolve(template["spec"]["containers"][0]["args"][1])
-        ended = {"exitCode": 0 if said.digest else 1, "message": said.model_dump_json()}
-        state = {"terminated": ended} if said.digest else {"waiting": {"reason": "CrashLoopBackOff"}}
->>>>>>> b559fe5 (Tuner image and the main process of its pods: data and checkpoints in buckets, progress, reports; documentation of PrefillTuning)
         container = {
             "name": role, "image": "weights", "imageID": "", "ready": False, "restartCount": 0,
             "state": state, "lastState": {"terminated": ended},
