@@ -22,8 +22,8 @@ from sunfleet_operator.observed import (
     ObservedTuning,
     User,
 )
-from sunfleet_operator.plan.jobs import begun, pods_of
 from sunfleet_operator.plan import runs
+from sunfleet_operator.plan.jobs import begun, pods_of
 from sunfleet_operator.references import decoder_of, decoders_of, profiles_of
 from sunfleet_operator.types import (
     DECODER,
