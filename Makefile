@@ -100,8 +100,9 @@ setup: ## All set-up steps
 
 venv: $(VENV)/.stamp ## The project's Python environment, from the lock file
 
-$(VENV)/.stamp: uv.lock pyproject.toml | $(UV)
+$(VENV)/.stamp: uv.lock pyproject.toml $(wildcard router/native/*) | $(UV)
 	$(UV) sync --quiet --frozen --extra operator --extra router --extra tracing --extra weights --extra cli --python $(PYTHON)
+	$(PY) router/native/build.py router/sunfleet_router
 	touch $@
 
 $(SUNFLEET_STATE)/uv/bin/uv:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, Self
 
 from sunfleet_router.claim import Claim
 from sunfleet_router.errors import (
@@ -36,7 +35,8 @@ _LOOK_AGAIN: Final = 0.25  # seconds: a pod that is no suspect any more, or not 
 
 
 class Seat:
-    """Reserved room on one pod, charged to the task. ``settle`` corrects it once the prompt has been counted.
+    """Reserved room on one pod, charged to the task, until the end of its context. ``settle`` corrects it once the
+    prompt has been counted.
 
     ``spent``: the tokens of it that were used in the end; the task is charged for no more.
     """
@@ -47,6 +47,12 @@ class Seat:
         self.endpoint = endpoint
         self.tokens = claim.facts.tokens
         self.spent = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._admission.give_back(self, self._claim)
 
     def settle(self, tokens: int, fingerprint: str) -> None:
         """Reserve ``tokens`` instead, on the same pod or, where it has left or is full meanwhile, on a better one.
@@ -70,22 +76,21 @@ class Admission:
         self.queued_tokens: Counter[str] = Counter()  # decoder -> KV tokens that are waited for
         fleet.on_change(self._fleet_changed)
 
-    @asynccontextmanager
-    async def reserve(self, claim: Claim) -> AsyncIterator[Seat]:
-        """Room on a decode pod, perhaps after waiting.
+    async def reserve(self, claim: Claim) -> Seat:
+        """Room on a decode pod, perhaps after waiting; a context that gives it back.
 
         Raises :class:`NoDecodeEndpointError` when no pod could ever take it, :class:`CircuitOpenError` when all that
         could keep failing, :class:`BusyError` or
         :class:`OverloadedError` when the line is full or too slow, and :class:`PhaseTimeoutError` when the request's
         own time is over.
         """
-        seat = Seat(self, claim, await self._place(claim))
-        try:
-            yield seat
-        finally:
-            self._add(seat.endpoint.uid, -seat.tokens)
-            self._charge(claim, seat.spent - seat.tokens)
-            self._serve(claim.decoder)
+        return Seat(self, claim, await self._place(claim))
+
+    def give_back(self, seat: Seat, claim: Claim) -> None:
+        """The end of a seat."""
+        self._add(seat.endpoint.uid, -seat.tokens)
+        self._charge(claim, seat.spent - seat.tokens)
+        self._serve(claim.decoder)
 
     def others_have(self, tokens: Mapping[str, int]) -> None:
         """KV tokens by pod uid that requests of other routers hold, as the engines show it."""
@@ -97,17 +102,17 @@ class Admission:
     def resettle(self, seat: Seat, claim: Claim, tokens: int, fingerprint: str) -> None:
         """See :meth:`Seat.settle`."""
         self._add(seat.endpoint.uid, -seat.tokens)
-        facts = replace(claim.facts, tokens=tokens, fingerprints=(fingerprint,))
-        pool = self._fleet.snapshot.pool(claim.decoder)
-        stay = [pod for pod in pool if pod.uid == seat.endpoint.uid and pod.fingerprint == fingerprint]
-        for candidates in (stay, pool):
-            choice = policy.choose(
-                facts, candidates, self._taken(), self._load.suspects(), ejected=self._load.ejected(),
-                two=bool(self.others),
-            )  # fmt: skip
+        pool, taken, uid = self._fleet.snapshot.pool(claim.decoder), self._taken(), seat.endpoint.uid
+        ejected = self._load.ejected()
+        present = next((pod for pod in pool if pod.uid == uid and pod.fingerprint == fingerprint), None)
+        stays = present is not None and uid not in claim.facts.tried and ejected.get(uid, 0.0) <= 0
+        if present is not None and stays and policy.fits(tokens, present, taken):
+            seat.endpoint = present
+        else:
+            facts = replace(claim.facts, tokens=tokens, fingerprints=(fingerprint,))
+            choice = policy.choose(facts, pool, taken, self._load.suspects(), ejected=ejected, two=bool(self.others))
             if isinstance(choice, Choice):
                 seat.endpoint = choice.endpoint
-                break
         self._charge(claim, tokens - seat.tokens)
         seat.tokens = tokens
         self._add(seat.endpoint.uid, tokens)

@@ -41,7 +41,7 @@ class Asides:
         raw = orjson.dumps({**body, "model": wire.ENGINE_MODEL})
         seconds, now = caller.task.limits.timeouts.prefill, asyncio.get_running_loop().time()
         tried: set[str] = set()
-        async with phase("prefill", seconds, now + seconds):
+        with phase("prefill", seconds, now + seconds):
             for left in reversed(range(self._settings.attempts)):
                 pod = self._choose(caller, tried)
                 tried.add(pod.uid)

@@ -9,9 +9,14 @@ can be used again.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import httptools
+
+if TYPE_CHECKING:
+    from sunfleet_router._pump import Transport
+
+    Client = tuple[Transport, bool]  # a client's connection on the pump, and whether it gets chunks
 
 
 class UpstreamError(Exception):
@@ -96,6 +101,11 @@ class Connection(asyncio.Protocol):
     def cut(self) -> None:
         """End it from our side; the sink hears that its answer will not be completed."""
         self._fail(ConnectionCutError("the router closed the connection"))
+
+    def hand_over(self, sink: Sink, client: Client | None) -> None:
+        """The first events of ``sink``'s stream have gone to its client. A connection that can move the rest by itself
+        (:mod:`sunfleet_router.relaying`) does so from now on.
+        """
 
     def pause(self) -> None:
         """Read no more for now: the client takes its answer more slowly than the engine makes it."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import random
 import re
 import time
-import uuid
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -106,7 +106,7 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 def _request_id(headers: dict[str, str]) -> str:
     given = headers.get("x-request-id", "")
-    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    return given if _REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
 
 
 def _announced(headers: dict[str, str]) -> int | None:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, MutableMapping
 from http import HTTPStatus
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from sunfleet_router._pump import Transport
 
 Header = tuple[bytes, bytes]
 
@@ -24,6 +27,7 @@ class Wire(Protocol):
     """The connection that an exchange is on."""
 
     blocked: bool  # the client's socket is full
+    pump: Transport | None  # if it is the native pump's
 
     def put(self, data: bytes) -> None:
         """Write bytes; none are lost before the connection is."""
@@ -124,6 +128,16 @@ class Exchange:
     def blocked(self) -> bool:
         """Whether the client reads more slowly than it is written to."""
         return self._wire.blocked and not self.inbox.closed
+
+    @property
+    def wire_on_pump(self) -> bool:
+        return self._wire.pump is not None
+
+    @property
+    def on_pump(self) -> tuple[Transport, bool] | None:
+        """The connection, if it is the pump's and the body is under way, and whether that is sent in chunks."""
+        pump = self._wire.pump
+        return (pump, self._chunked) if pump is not None and not self._head and not self._no_body else None
 
     def begin(self, status: int, headers: Iterable[Header]) -> None:
         """The answer's head, which goes out with the first bytes of its body."""

@@ -157,10 +157,11 @@ class Flow:
         if call.ask.output_limit == 1:  # no decode pod is needed
             async with self._pairing.prefill(call, fingerprint=None) as made:
                 return made.reply
-        async with (
-            self._pairing.seat(call) as seat,
-            self._pairing.prefill(call, seat.endpoint.fingerprint) as made,
-        ):
+        with await self._pairing.seat(call) as seat:
+            return await self._make_on(call, seat)
+
+    async def _make_on(self, call: Call, seat: Seat) -> PrefillReply | Telling | tuple[bytes, Given | None]:
+        async with self._pairing.prefill(call, seat.endpoint.fingerprint) as made:
             if made.reply.finished(call.ask, made.pod.max_model_len):
                 return made.reply
             self._pairing.settle(call, seat, made)
@@ -184,7 +185,7 @@ class Flow:
         call.name_pod(DECODE_POD_HEADER, pod)
         body = legs.decode_body(call.ask, call.route.salt, made.reply, ids=call.sampled)
         with blame(pod), self._pairing.decoding(call, seat):
-            async with phase("request", call.task.limits.timeouts.request, call.deadline):
+            with phase("request", call.task.limits.timeouts.request, call.deadline):
                 raw = await self._pairing.exchange("decode", call, pod, body, resend=False)
             output = verdict.check_whole("decode", raw)
         made.hold.taken = True
@@ -197,5 +198,5 @@ class Flow:
 
     async def _pause(self, call: Call) -> None:
         """A pool without room needs a moment."""
-        async with phase("request", call.task.limits.timeouts.request, call.deadline):
+        with phase("request", call.task.limits.timeouts.request, call.deadline):
             await asyncio.sleep(self._settings.resume_pause)

@@ -13,7 +13,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote
 
 import httptools
@@ -22,6 +22,11 @@ from starlette.types import ASGIApp
 
 from sunfleet_router.errors import InternalError, InvalidRequestError
 from sunfleet_router.exchange import Exchange, Header, Inbox
+from sunfleet_router.pump import on_pump
+from sunfleet_router.sockets import AsyncioSockets, Listening, Sockets
+
+if TYPE_CHECKING:
+    from sunfleet_router._pump import Transport
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +36,6 @@ _MOST_HEAD: Final = 64 << 10  # bytes of a request line and its headers
 _MOST_UNREAD: Final = 64 << 10  # bytes of a body that the application has not asked for
 _SWEEP: Final = 5.0  # seconds between looks for connections that idle
 _LINGER: Final = 1.0  # seconds that a client gets to read why its request was not read to the end
-_BACKLOG: Final = 4096
 _JSON: Final = (b"content-type", b"application/json")
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 
@@ -39,11 +43,14 @@ _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 class Front:
     """One per process. ``keep_alive``: seconds after which an idle connection is closed."""
 
-    def __init__(self, app: ASGIApp, direct: Mapping[bytes, ASGIApp], *, keep_alive: float) -> None:
+    def __init__(
+        self, app: ASGIApp, direct: Mapping[bytes, ASGIApp], *, keep_alive: float, sockets: Sockets | None = None
+    ) -> None:
         self.app = app
         self.direct = direct
         self._keep_alive = keep_alive
-        self._server: asyncio.Server | None = None
+        self._sockets = sockets or AsyncioSockets()
+        self._server: Listening | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self.connections: set[ClientConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -54,11 +61,7 @@ class Front:
     ) -> None:
         """Listen; on ``listener`` instead if it is given."""
         loop = asyncio.get_running_loop()
-        self._server = (
-            await loop.create_server(self._connection, sock=listener, backlog=_BACKLOG, ssl=tls)
-            if listener
-            else await loop.create_server(self._connection, host, port, backlog=_BACKLOG, ssl=tls)
-        )
+        self._server = await self._sockets.listen(self._connection, host, port, listener, tls)
         self._sweeper = loop.create_task(self._sweep())
 
     async def stop(self, patience: float) -> None:
@@ -114,7 +117,7 @@ class ClientConnection(asyncio.Protocol):
 
     __slots__ = (
         "_arriving", "_begun", "_current", "_deaf", "_expects", "_front", "_headers", "_in_head", "_loop", "_parser",
-        "_paused", "_reading", "_since", "_transport", "_unread", "_url", "_waiting", "blocked",
+        "_paused", "_reading", "_since", "_transport", "_unread", "_url", "_waiting", "blocked", "pump",
     )  # fmt: skip
 
     def __init__(self, front: Front, loop: asyncio.AbstractEventLoop) -> None:
@@ -133,11 +136,13 @@ class ClientConnection(asyncio.Protocol):
         self._deaf = False  # nothing that still comes is looked at
         self._new_request()
         self.blocked = False
+        self.pump: Transport | None = None
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self.pump = on_pump(transport)
         self._front.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 asyncio.Protocol names it

@@ -23,7 +23,7 @@ class Key:
     priority: int = 0  # the most urgent that it may ask for: the lower, the sooner
 
     def allows(self, task: str) -> bool:
-        return any(fnmatchcase(task, pattern) for pattern in self.tasks)
+        return task in self.tasks or any(fnmatchcase(task, pattern) for pattern in self.tasks)
 
     def check_priority(self, wanted: int) -> None:
         """Anyone may stand back; raises :class:`InvalidRequestError` for one that pushes ahead without leave."""

@@ -1,14 +1,14 @@
 """What this replica has under way: requests per task, prompt tokens and legs per pod, and which pods fail.
 
-Counters are context managers: whatever ends a request, they go back.
+Counters are context managers: whatever ends a request, they go back. They are classes, for every request enters several
+of them.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 from sunfleet_router.policies import NOBODY
 from sunfleet_router.policies.outlier import Outliers
@@ -29,34 +29,32 @@ class Load:
         self.outliers = Outliers()
         self._prefills: dict[str, dict[object, float]] = {}  # task -> leg -> since when, oldest first
 
-    @contextmanager
-    def request(self, task: Task) -> Iterator[None]:
+    def request(self, task: Task) -> Counted:
         """Count one request of a task."""
-        with _counted(self.requests, task.name, 1):
-            yield
+        return Counted(self.requests, task.name, 1)
 
-    @contextmanager
-    def prefill(self, endpoint: Endpoint, tokens: int, task: str) -> Iterator[None]:
+    def prefill(self, endpoint: Endpoint, tokens: int, task: str) -> CountedPrefill:
         """Count one prompt on a pod while it is being prefilled, or waits there for its turn."""
-        leg, legs = object(), self._prefills.setdefault(task, {})
-        legs[leg] = self._clock()
-        try:
-            with _counted(self.prefill_tokens, endpoint.uid, tokens), _counted(self.prefill_backlog, task, tokens):
-                yield
-        finally:
-            del legs[leg]
-            if not legs:
-                self._prefills.pop(task, None)
+        return CountedPrefill(self, endpoint.uid, tokens, task)
+
+    def prefill_begins(self, leg: object, task: str) -> None:
+        """A prefill leg of a task is under way from now on."""
+        self._prefills.setdefault(task, {})[leg] = self._clock()
+
+    def prefill_ends(self, leg: object, task: str) -> None:
+        """And no more."""
+        legs = self._prefills[task]
+        del legs[leg]
+        if not legs:
+            del self._prefills[task]
 
     def oldest_prefill(self, task: str) -> float:
         """Seconds for which the oldest prefill leg of a task has been under way; 0 when there is none."""
         return max(0.0, self._clock() - next(iter(self._prefills.get(task, {}).values()), self._clock()))
 
-    @contextmanager
-    def decode(self, endpoint: Endpoint) -> Iterator[None]:
+    def decode(self, endpoint: Endpoint) -> Counted:
         """Count one decode leg on a pod."""
-        with _counted(self.decodes, endpoint.uid, 1):
-            yield
+        return Counted(self.decodes, endpoint.uid, 1)
 
     def suspect(self, uid: str) -> None:
         """Note that a pod could not be reached."""
@@ -98,12 +96,49 @@ class Load:
         return self.outliers.ejected(self._clock()) if self.outliers else NOBODY
 
 
-@contextmanager
-def _counted(counter: Counter[str], key: str, amount: int) -> Iterator[None]:
-    counter[key] += amount
-    try:
-        yield
-    finally:
-        counter[key] -= amount
-        if not counter[key]:
-            del counter[key]
+class Counted:
+    """A context in which ``counter`` has ``amount`` more of ``key``."""
+
+    __slots__ = ("_amount", "_counter", "_key")
+
+    def __init__(self, counter: Counter[str], key: str, amount: int) -> None:
+        self._counter = counter
+        self._key = key
+        self._amount = amount
+
+    def __enter__(self) -> None:
+        _add(self._counter, self._key, self._amount)
+
+    def __exit__(self, *_: object) -> None:
+        _add(self._counter, self._key, -self._amount)
+
+
+class CountedPrefill:
+    """A context in which one prompt is on a pod."""
+
+    __slots__ = ("_load", "_task", "_tokens", "_uid")
+
+    def __init__(self, load: Load, uid: str, tokens: int, task: str) -> None:
+        self._load = load
+        self._uid = uid
+        self._tokens = tokens
+        self._task = task
+
+    def __enter__(self) -> None:
+        self._load.prefill_begins(self, self._task)
+        _add(self._load.prefill_tokens, self._uid, self._tokens)
+        _add(self._load.prefill_backlog, self._task, self._tokens)
+
+    def __exit__(self, *_: object) -> None:
+        _add(self._load.prefill_tokens, self._uid, -self._tokens)
+        _add(self._load.prefill_backlog, self._task, -self._tokens)
+        self._load.prefill_ends(self, self._task)
+
+
+def _add(counter: Counter[str], key: str, amount: int) -> None:
+    """A key whose count is 0 is not there: a missing one costs a look-up that fails and a call."""
+    count = counter.get(key, 0) + amount
+    if count:
+        counter[key] = count
+    else:
+        counter.pop(key, None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from sunfleet_router import legs, verdict
@@ -68,8 +68,7 @@ class Pairing:
         self._metrics = metrics
         self._releaser = releaser
 
-    @asynccontextmanager
-    async def seat(self, call: Call, told: Told | None = None) -> AsyncIterator[Seat]:
+    async def seat(self, call: Call, told: Told | None = None) -> Seat:
         """Room for prompt and output on a decode pod; ``told``: of a stream that has begun, which waits more patiently.
 
         Raises what :meth:`Admission.reserve` raises, :class:`NoPrefillEndpointError` and :class:`CircuitOpenError`.
@@ -95,11 +94,10 @@ class Pairing:
             call.task, call.route.decoder, facts, prompt_tokens, call.ask.size, call.ask.priority, call.deadline,
             resumed=told is not None,
         )  # fmt: skip
-        async with AsyncExitStack() as room:
-            with call.visit.trace.phase("queue"):
-                seat = await room.enter_async_context(self._admission.reserve(claim))
-            self._metrics.queue_seconds.labels(call.task.name).observe(time.monotonic() - began)
-            yield seat
+        with call.visit.trace.phase("queue"):
+            seat = await self._admission.reserve(claim)
+        self._metrics.queue_seconds.labels(call.task.name).observe(time.monotonic() - began)
+        return seat
 
     def settle(self, call: Call, seat: Seat, made: Prefilled, told: Told | None = None) -> None:
         """Correct the reservation now that the prompt has been counted."""
@@ -141,7 +139,7 @@ class Pairing:
         )
         began = time.monotonic()
         with self._load.prefill(pod, call.ask.prompt_tokens, call.task.name), blame(pod), self._prefilling(call, pod):
-            async with phase("prefill", call.task.limits.timeouts.prefill, call.deadline):
+            with phase("prefill", call.task.limits.timeouts.prefill, call.deadline):
                 raw = await self.exchange("prefill", call, pod, body, resend=True)
             reply = legs.read_prefill(raw)
         self.praise(pod)

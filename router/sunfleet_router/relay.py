@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, MutableMapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sunfleet_router import sse
 from sunfleet_router.connection import BadFramingError, ConnectionCutError, UpstreamError
 from sunfleet_router.exchange import Exchange
+
+if TYPE_CHECKING:
+    from sunfleet_router._pump import Transport
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -59,6 +62,11 @@ class ClientStream:
     def blocked(self) -> bool:
         """Whether the client is slower than its engine at the moment."""
         return self._drain is not None or (self._exchange is not None and self._exchange.blocked)
+
+    @property
+    def on_pump(self) -> tuple[Transport, bool] | None:
+        """The client's connection, if it is the pump's, and whether its body is sent in chunks."""
+        return self._exchange.on_pump if self._exchange is not None else None
 
     def attach(self, feed: Throttle) -> None:
         """From now on ``feed`` is what must pause while the client is slow."""
@@ -147,17 +155,20 @@ class Relay:
     ``opened`` is done at the first whole event, or at the end of an answer that has none or is not a 200; ``closed``
     when the answer is complete, or with the error that ended it; ``over`` says that the connection has nothing more to
     say. ``lines`` are the progress lines of every event so far, ``opening`` the events that went to the client first,
-    ``last_activity`` is the loop's time of the last read.
+    ``last_activity`` is the loop's time of the last read. ``may_be_moved``: the client's connection is on the pump,
+    which may take the rest of the stream over (:mod:`sunfleet_router.relaying`) and gives back what it has seen.
     """
 
     __slots__ = (
-        "_begun", "_client", "_early", "_last", "_loop", "closed", "last_activity", "lines", "opened", "opening",
-        "over", "status",
+        "_active_at", "_begun", "_client", "_early", "_elsewhere", "_last", "_loop", "closed", "lines", "may_be_moved",
+        "opened", "opening", "over", "status",
     )  # fmt: skip
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, may_be_moved: bool = False) -> None:
         self._loop = loop
+        self.may_be_moved = may_be_moved
         self._client: ClientStream | None = None
+        self._elsewhere: Callable[[], float] | None = None  # the last activity, while the stream is moved
         self._early: list[bytes] = []
         self._begun = b""
         self._last = b""
@@ -167,7 +178,7 @@ class Relay:
         self.status = 0
         self.opened: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
-        self.last_activity = loop.time()
+        self._active_at = loop.time()
 
     @property
     def early(self) -> bytes:
@@ -175,8 +186,21 @@ class Relay:
         return b"".join(self._early)
 
     @property
+    def begun(self) -> bytes:
+        """Of an event that is not whole yet."""
+        return self._begun
+
+    @property
     def last_event(self) -> bytes:
         return sse.last_event(self._last)
+
+    @property
+    def last_activity(self) -> float:
+        return max(self._active_at, self._elsewhere()) if self._elsewhere is not None else self._active_at
+
+    def slow_client(self) -> None:
+        """That nothing comes is not the engine's doing at the moment."""
+        self._active_at = self._loop.time()
 
     def flow_to(self, client: ClientStream) -> None:
         """From now on every event goes straight to the client; first what came early."""
@@ -185,13 +209,31 @@ class Relay:
         if self.opening:
             client.push(self.opening)
 
+    # told by a connection that moves the stream without us
+
+    def moved(self, activity: Callable[[], float]) -> None:
+        """It does from now on."""
+        self._elsewhere = activity
+
+    def taken_back(self, lines: bytes, last: bytes, activity: float) -> None:
+        """It does no more; what went to the client since."""
+        self._elsewhere = None
+        self._begun = b""
+        self._active_at = max(self._active_at, activity)
+        self.lines += lines
+        self._last = last or self._last
+
+    def ended_by_engine(self, event: bytes) -> None:
+        """It came upon the engine's error event."""
+        self._close(EngineEndedError(event))
+
     # connection.Sink
 
     def on_head(self, status: int) -> None:
         self.status = status
 
     def on_data(self, data: bytes) -> None:
-        self.last_activity = self._loop.time()
+        self._active_at = self._loop.time()
         if self.status != 200:
             self._early.append(data)
             return

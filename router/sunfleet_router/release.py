@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Self
 
 import orjson
 from prometheus_client import Counter
@@ -28,10 +27,25 @@ _ANSWER_LIMIT: Final = 64 << 10
 
 
 class Hold:
-    """KV of one request on a prefill pod. ``taken``: a decoder has it, nothing is left to release."""
+    """A context in which a prefill pod holds KV of one request. ``taken``: a decoder has it; nothing is left to do."""
 
-    def __init__(self) -> None:
+    __slots__ = ("_headers", "_pod", "_releaser", "_transfer", "taken")
+
+    def __init__(
+        self, releaser: Releaser, pod: Endpoint, transfer: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> None:
+        self._releaser = releaser
+        self._pod = pod
+        self._transfer = transfer
+        self._headers = headers
         self.taken = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._transfer and not self.taken:
+            self._releaser.start(self._pod, self._transfer, self._headers)
 
 
 class Releaser:
@@ -42,15 +56,9 @@ class Releaser:
         self._outcomes = outcomes
         self._calls: set[asyncio.Task[None]] = set()
 
-    @contextmanager
-    def holding(self, pod: Endpoint, transfer: Mapping[str, Any], headers: Mapping[str, str]) -> Iterator[Hold]:
+    def holding(self, pod: Endpoint, transfer: Mapping[str, Any], headers: Mapping[str, str]) -> Hold:
         """Release the KV that ``transfer`` names unless it is taken by the end, however that comes."""
-        hold = Hold()
-        try:
-            yield hold
-        finally:
-            if transfer and not hold.taken:
-                self._start(pod, transfer, headers)
+        return Hold(self, pod, transfer, headers)
 
     @property
     def pending(self) -> int:
@@ -61,7 +69,8 @@ class Releaser:
         """Wait for the calls under way; each ends by itself within seconds."""
         await asyncio.gather(*self._calls)
 
-    def _start(self, pod: Endpoint, transfer: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+    def start(self, pod: Endpoint, transfer: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        """Release it in the background."""
         if len(self._calls) >= _MOST:
             self._outcomes.labels("dropped").inc()
             return

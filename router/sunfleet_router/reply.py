@@ -25,6 +25,11 @@ class ClientReply:
         self._stream: ClientStream | None = None
         self.started = False
 
+    @property
+    def on_pump(self) -> bool:
+        """Whether a stream into it may be moved by the pump."""
+        return isinstance(self._send, Exchange) and self._send.wire_on_pump
+
     def set_header(self, name: bytes, value: str) -> None:
         """Add a header, or replace it: a second attempt has other pods."""
         self._headers = [header for header in self._headers if header[0] != name]

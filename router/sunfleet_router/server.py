@@ -20,6 +20,7 @@ from prometheus_client import start_http_server
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from sunfleet_router import pump
 from sunfleet_router.admission import Admission
 from sunfleet_router.asides import Asides
 from sunfleet_router.credentials import Credentials
@@ -41,6 +42,7 @@ from sunfleet_router.replicas import Replicas
 from sunfleet_router.scraper import Scraper
 from sunfleet_router.settings import ConfigError, RouterSettings
 from sunfleet_router.shadow import Shadow
+from sunfleet_router.sockets import Sockets
 from sunfleet_router.static import StaticDiscovery, fill, load
 from sunfleet_router.streaming import Streaming
 from sunfleet_router.surface import doors, make_app
@@ -80,6 +82,7 @@ class Parts:
     scraper: Scraper
     tracer: Tracer
     credentials: Credentials
+    sockets: Sockets
 
 
 def assemble_parts(settings: RouterSettings) -> Parts:
@@ -92,10 +95,12 @@ def assemble_parts(settings: RouterSettings) -> Parts:
     admission = Admission(fleet, spare, waiting)
     gate, lobby = Gate(fleet, spare, replicas), Lobby(fleet, waiting)
     credentials = Credentials(settings)
+    sockets = pump.choose(settings.sockets)
     upstream = Upstream(
-        connect_timeout=settings.connect_timeout, idle_timeout=settings.engine_idle_timeout, credentials=credentials
-    )
-    metrics = Metrics(fleet, spare, admission, replicas)
+        connect_timeout=settings.connect_timeout, idle_timeout=settings.engine_idle_timeout, credentials=credentials,
+        sockets=sockets,
+    )  # fmt: skip
+    metrics = Metrics(fleet, spare, admission, replicas, native=sockets.relays)
     scraper = Scraper(fleet, spare, admission, upstream, interval=settings.scrape_interval)
     releaser = Releaser(upstream, metrics.releases)
     tracer = _tracer(settings)
@@ -110,10 +115,10 @@ def assemble_parts(settings: RouterSettings) -> Parts:
     serving = Serving(flow, metrics, desk, settings.max_body_bytes)
     app = make_app(fleet, serving, doors(serving, fanout, Asides(settings, spare, upstream)))
     guard = partial(Guard, ring=ring, outcomes=metrics.requests)
-    front = Front(guard(app), direct_routes(app, guard), keep_alive=settings.client_idle_timeout)
+    front = Front(guard(app), direct_routes(app, guard), keep_alive=settings.client_idle_timeout, sockets=sockets)
     return Parts(
         settings, fleet, spare, replicas, gate, admission, flow, upstream, metrics, releaser, shadow, desk, front,
-        discovery, scraper, tracer, credentials,
+        discovery, scraper, tracer, credentials, sockets,
     )  # fmt: skip
 
 
@@ -177,6 +182,7 @@ async def serve(parts: Parts, stop: asyncio.Event, listener: socket.socket | Non
     """Run both ports and discovery until ``stop``; then drain. ``listener``: serve this socket instead."""
     settings = parts.settings
     front = parts.front
+    logger.info("sockets: %s", "native" if parts.sockets.relays else "asyncio")
     await front.start(settings.host, settings.port, listener, parts.credentials.to_clients)
     settle_memory()
     scrape, thread = start_http_server(settings.metrics_port, settings.host, parts.metrics.registry)
@@ -218,6 +224,7 @@ async def _end(parts: Parts, jobs: list[asyncio.Task[Any]], scrape: WSGIServer, 
     await asyncio.to_thread(scrape.shutdown)
     scrape.server_close()
     await asyncio.to_thread(thread.join)
+    parts.sockets.close()
 
 
 def _job(work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:

@@ -58,6 +58,8 @@ class RouterSettings(BaseSettings):
     assumed_output_tokens: int = Field(default=1024, ge=1)  # reserved when the client names no max_tokens: more wastes
     # room, less risks that the decoder must preempt
 
+    # native: a thread of its own for sockets, if the module is built (router/native); auto: native where it is.
+    sockets: Literal["auto", "native", "asyncio"] = "auto"
     client_idle_timeout: float = Field(default=75.0, gt=0)  # seconds; gateways in front commonly keep theirs for 60
 
     # Engine calls, seconds.

@@ -109,7 +109,7 @@ class Shadow:
 
     async def _make(self, call: Call, given: Given) -> Comparison:
         shadow, salt = _shadow_of(call), secrets.token_hex(16)
-        async with self._pairing.seat(shadow) as seat:
+        with await self._pairing.seat(shadow) as seat:
             body = legs.prefill_over_body(shadow.ask, salt, given.prompt)
             async with self._pairing.prefill(shadow, seat.endpoint.fingerprint, body=body) as made:
                 if made.reply.prompt != given.prompt:
@@ -120,9 +120,9 @@ class Shadow:
                 self._pairing.settle(shadow, seat, made)
                 shadow.name_pod(DECODE_POD_HEADER, seat.endpoint)
                 leg = legs.decode_body(shadow.ask, salt, made.reply)
-                with blame(seat.endpoint), self._pairing.decoding(shadow, seat):
-                    async with phase("request", call.task.limits.timeouts.request, shadow.deadline):
-                        raw = await self._pairing.exchange("decode", shadow, seat.endpoint, leg, resend=False)
+                limit = phase("request", call.task.limits.timeouts.request, shadow.deadline)
+                with blame(seat.endpoint), self._pairing.decoding(shadow, seat), limit:
+                    raw = await self._pairing.exchange("decode", shadow, seat.endpoint, leg, resend=False)
                 made.hold.taken = True
                 told = _told(raw, Told(made.reply))
         result = compare(given.tokens, told.tokens, told.rows, near_tie=self._settings.shadow_near_tie)

@@ -77,7 +77,7 @@ class Streaming:
         if telling.broken is not None:
             await self._resume(call, telling)
         assert telling.stream is not None  # noqa: S101 a leg that was told has opened it
-        async with phase("request", call.task.limits.timeouts.request, call.deadline):
+        with phase("request", call.task.limits.timeouts.request, call.deadline):
             await telling.stream.finish(telling.rest)
 
     async def _resume(self, call: Call, telling: Telling) -> None:
@@ -90,7 +90,7 @@ class Streaming:
                     "request %s of %r: its stream broke off (%s) after %d tokens, going on elsewhere",
                     call.request_id, call.task.name, telling.broken.reason, len(telling.told.tokens),
                 )  # fmt: skip
-                async with phase("request", call.task.limits.timeouts.request, call.deadline):
+                with phase("request", call.task.limits.timeouts.request, call.deadline):
                     await asyncio.sleep(self._pause(telling, telling.broken))
                 await self._go_on(call, telling)
             outcome = "completed"
@@ -120,16 +120,8 @@ class Streaming:
         telling.tries += 1
         telling.fruitless += 1
         try:
-            async with (
-                self._pairing.seat(call, told) as seat,
-                self._pairing.prefill(call, seat.endpoint.fingerprint, told) as made,
-            ):
-                if made.reply.prompt != told.first.prompt:
-                    raise ResumeMismatchError
-                self._pairing.settle(call, seat, made, told)
-                body = legs.resume_body(call.ask, call.route.salt, made.reply, told)
-                with self._pairing.decoding(call, seat):
-                    await self._tell(call, telling, seat, made, body)
+            with await self._pairing.seat(call, told) as seat:
+                await self._go_on_at(call, telling, seat)
         except (LegFailedError, PhaseTimeoutError) as failure:
             if isinstance(failure, PhaseTimeoutError) and failure.phase == "request":
                 raise
@@ -140,11 +132,21 @@ class Streaming:
         if len(told.tokens) > before:
             telling.fruitless = 0
 
+    async def _go_on_at(self, call: Call, telling: Telling, seat: Seat) -> None:
+        told = telling.told
+        async with self._pairing.prefill(call, seat.endpoint.fingerprint, told) as made:
+            if made.reply.prompt != told.first.prompt:
+                raise ResumeMismatchError
+            self._pairing.settle(call, seat, made, told)
+            body = legs.resume_body(call.ask, call.route.salt, made.reply, told)
+            with self._pairing.decoding(call, seat):
+                await self._tell(call, telling, seat, made, body)
+
     async def _tell(self, call: Call, telling: Telling, seat: Seat, made: Prefilled, body: bytes) -> None:
         """One decode leg into the client's stream. Raises only before its first event, and when time is over."""
         pod, before = seat.endpoint, len(telling.told.tokens)
         call.name_pod(DECODE_POD_HEADER, pod)
-        relay = Relay(asyncio.get_running_loop())
+        relay = Relay(asyncio.get_running_loop(), may_be_moved=call.reply.on_pump)
         with blame(pod), call.visit.trace.phase("first_token"):
             connection = await self._open(call, pod, body, relay)
         made.hold.taken = True
@@ -154,6 +156,7 @@ class Streaming:
             if not relay.over:
                 stream.attach(connection)
             relay.flow_to(stream)
+            connection.hand_over(relay, stream.on_pump)
             error = await self._end(call, relay, stream)
         finally:
             if not relay.over:
@@ -167,7 +170,7 @@ class Streaming:
     async def _open(self, call: Call, pod: Endpoint, body: bytes, relay: Relay) -> Connection:
         """Send the request and wait for its first event."""
         timeouts = call.task.limits.timeouts
-        async with phase("first_token", timeouts.kv_load + timeouts.first_token, call.deadline):
+        with phase("first_token", timeouts.kv_load + timeouts.first_token, call.deadline):
             try:
                 connection = await self._upstream.start(pod, legs.PATHS[call.ask.kind], call.headers, body, relay)
             except UpstreamError as error:

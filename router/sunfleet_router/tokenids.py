@@ -10,8 +10,17 @@ from typing import Final
 
 import orjson
 
+try:
+    from sunfleet_router._pump import count_byte
+except ImportError:  # not built: the same, fifteen times slower
+
+    def count_byte(data: bytes, byte: int, /) -> int:
+        return data.count(byte)
+
+
 # Inside a JSON string its quotes would be escaped, so this is a key wherever it stands.
 _KEY: Final = re.compile(rb'"prompt_token_ids":\s*(\[)')
+_COMMA: Final = ord(",")
 _CUT: Final = "\x00prompt_token_ids"  # stands for them in what is parsed
 
 
@@ -22,7 +31,7 @@ class TokenIds:
 
     def __init__(self, text: bytes = b"[]") -> None:
         self._text = text
-        self._count = text.count(b",") + 1 if text.strip(b"[] \t\r\n") else 0
+        self._count = count_byte(text, _COMMA) + 1 if text.strip(b"[] \t\r\n") else 0
 
     @classmethod
     def of(cls, ids: Iterable[int]) -> TokenIds:

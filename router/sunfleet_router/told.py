@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from sunfleet_api import wire
 from sunfleet_router import sse
 from sunfleet_router.handover import PrefillReply
+
+_NEXT_LINE: Final = b"\n" + wire.PROGRESS_PREFIX
+_PLAIN: Final = b"0123456789,\r\n" + wire.PROGRESS_PREFIX  # the bytes of lines with token ids alone
 
 
 @dataclass(slots=True)
@@ -48,6 +51,10 @@ class Told:
             self.created = _created(opening)
         if not lines and not _is_opening(last):
             self.exact = False
+        plain = _plain_ids(lines)
+        if plain is not None:
+            self.tokens += plain
+            return
         try:
             for line in bytes(lines).splitlines():
                 self._count(wire.Progress.from_line(line))
@@ -62,6 +69,20 @@ class Told:
         self.tokens.extend(progress.token_ids)
         for name, part in (progress.logprobs or {}).items():
             self.rows.setdefault(name, []).extend(part)
+
+
+def _plain_ids(lines: bytes | bytearray) -> list[int] | None:
+    """The tokens of progress lines that hold nothing else, as most do, at once: every stream has one for each token.
+
+    ``None`` for lines that must be read one by one.
+    """
+    if lines.translate(None, _PLAIN):
+        return None
+    try:
+        ids = orjson.loads(b"[%b]" % bytes(lines).strip().removeprefix(wire.PROGRESS_PREFIX).replace(_NEXT_LINE, b","))
+    except ValueError:
+        return None
+    return ids if isinstance(ids, list) else None
 
 
 def chunk_of(event: bytes) -> dict[str, Any]:

@@ -10,11 +10,12 @@ import asyncio
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sunfleet_router.connection import ConnectFailedError, Connection, ConnectionCutError, Sink, UpstreamError
 from sunfleet_router.credentials import Credentials
+from sunfleet_router.relaying import RelayingConnection
 from sunfleet_router.snapshot import Endpoint
+from sunfleet_router.sockets import AsyncioSockets, Sockets, Tls
 
 Address = tuple[str, int]
 
@@ -34,8 +35,12 @@ class Reply:
 class Upstream:
     """One per process. ``connect_timeout`` and ``idle_timeout`` in seconds."""
 
-    def __init__(self, *, connect_timeout: float, idle_timeout: float, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self, *, connect_timeout: float, idle_timeout: float, credentials: Credentials | None = None,
+        sockets: Sockets | None = None,
+    ) -> None:  # fmt: skip
         self._credentials = credentials
+        self._sockets = sockets or AsyncioSockets()
         self._connect_timeout = connect_timeout
         self._idle_timeout = idle_timeout
         self._idle: dict[Address, list[Connection]] = {}
@@ -123,18 +128,18 @@ class Upstream:
             connection.abort()
         self._idle.pop(address, None)
 
-    def _tls(self) -> dict[str, Any]:
+    def _tls(self) -> Tls | None:
         if self._credentials is None or self._credentials.to_engines is None:
-            return {}
-        return {"ssl": self._credentials.to_engines, "server_hostname": self._credentials.engine_name}
+            return None
+        return Tls(self._credentials.to_engines, self._credentials.engine_name)
 
     async def _connect(self, address: Address) -> Connection:
-        loop = asyncio.get_running_loop()
+        tls = self._tls()
+        kind = RelayingConnection if self._sockets.relays and tls is None else Connection
+        make = functools.partial(kind, asyncio.get_running_loop())
         try:
             async with asyncio.timeout(self._connect_timeout):
-                _, connection = await loop.create_connection(
-                    functools.partial(Connection, loop), *address, **self._tls()
-                )
+                connection: Connection = await self._sockets.connect(make, *address, tls)
         except TimeoutError:
             raise ConnectFailedError(f"no connection within {self._connect_timeout:g} s") from None
         except OSError as error:

@@ -131,10 +131,11 @@ def _endpoint(engine: FakeEngine, name: str) -> dict[str, Any]:
 class RouterFactory:
     """Starts routers for one test, and checks at its end that their books are empty."""
 
-    def __init__(self, engines: Engines, folder: Path, stack: AsyncExitStack) -> None:
+    def __init__(self, engines: Engines, folder: Path, stack: AsyncExitStack, sockets: str = "auto") -> None:
         self._engines = engines
         self._folder = folder
         self._stack = stack
+        self._sockets = sockets
         self.running: list[Router] = []
 
     async def __call__(
@@ -151,7 +152,7 @@ class RouterFactory:
         chosen = {
             "config": config, "host": HOST, "metrics_port": 0, "connect_timeout": 1.0, "info_interval": 0.05,
             "pod_headers": True, "authentication": "disabled", "drain_timeout": 5.0, "suspect_seconds": 0.2,
-            "resume_pause": 0.02, "scrape_interval": 0,
+            "resume_pause": 0.02, "scrape_interval": 0, "sockets": self._sockets,
         }  # fmt: skip
         parts = assemble_parts(RouterSettings(**{**chosen, **(settings or {})}))
         listener = socket.create_server((HOST, 0))

@@ -45,7 +45,7 @@ def choose(
     asked = standing(untried, ejected)
     if isinstance(asked, Reject):
         return asked
-    roomy = [pod for pod in asked if _fits(facts.tokens, pod, taken)]
+    roomy = [pod for pod in asked if fits(facts.tokens, pod, taken)]
     if not roomy:
         return Wait()
     if len(roomy) == 1:
@@ -86,6 +86,7 @@ def choose_again(
     return choose(replace(facts, tried=()), rested, taken, ejected=ejected, two=two)
 
 
-def _fits(tokens: int, pod: Endpoint, taken: Mapping[str, int]) -> bool:
+def fits(tokens: int, pod: Endpoint, taken: Mapping[str, int]) -> bool:
+    """Whether a pod that holds KV at all has room for so much more, or is empty."""
     used = taken.get(pod.uid, 0)
-    return used + min(tokens, pod.capacity) <= pod.capacity
+    return 0 < pod.capacity >= used + min(tokens, pod.capacity)

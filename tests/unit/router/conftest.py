@@ -12,12 +12,23 @@ import pytest
 import uvloop
 
 from sunfleet_fakes.harness import FakeEngine
+from sunfleet_router import pump
+from sunfleet_router.sockets import Sockets
 from sunfleet_router_harness import FINGERPRINT, Engines, Router, RouterFactory
+
+KINDS = ("native", "asyncio") if pump.BUILT else ("asyncio",)  # that it is built is a test of its own
+# Modules whose tests run on both kinds of sockets; the others take what the product would.
+ON_BOTH = {"test_front", "test_upstream", "test_resume", "test_leaving", "test_faults"}
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """The loop that the product runs on."""
     return {"uvloop": uvloop.new_event_loop}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "sockets_kind" in metafunc.fixturenames and Path(metafunc.module.__file__ or "").stem in ON_BOTH:
+        metafunc.parametrize("sockets_kind", KINDS, indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -42,9 +53,22 @@ def engines(engine_processes: Engines) -> Engines:
 
 
 @pytest.fixture
-async def start_router(engines: Engines, tmp_path: Path) -> AsyncIterator[RouterFactory]:
+def sockets_kind(request: pytest.FixtureRequest) -> str:
+    """The router's ``sockets``."""
+    return str(getattr(request, "param", "auto"))
+
+
+@pytest.fixture
+async def sockets(sockets_kind: str) -> AsyncIterator[Sockets]:
+    chosen = pump.choose(sockets_kind)
+    yield chosen
+    chosen.close()
+
+
+@pytest.fixture
+async def start_router(engines: Engines, tmp_path: Path, sockets_kind: str) -> AsyncIterator[RouterFactory]:
     async with AsyncExitStack() as stack:
-        factory = RouterFactory(engines, tmp_path, stack)
+        factory = RouterFactory(engines, tmp_path, stack, sockets_kind)
         yield factory
         for router in factory.running:
             if not router.task.done():

@@ -51,7 +51,7 @@ async def admission(fleet: Fleet) -> AsyncIterator[Admission]:
 
 
 async def sit(admission: Admission, wish: Claim, order: list[int], stay: asyncio.Event) -> Seat:
-    async with admission.reserve(wish) as seat:
+    with await admission.reserve(wish) as seat:
         order.append(wish.facts.tokens)
         await stay.wait()
         return seat
@@ -74,21 +74,19 @@ async def test_those_who_wait_are_served_in_order_and_a_large_one_is_not_overtak
 
 
 async def test_a_full_line_and_lost_patience_are_429(admission: Admission) -> None:
-    async with admission.reserve(claim(1000)):
-        with pytest.raises(BusyError) as late:
-            async with admission.reserve(claim(1, ttl=0.02)):
-                pass
+    with await admission.reserve(claim(1000)):
+        with pytest.raises(BusyError) as late, await admission.reserve(claim(1, ttl=0.02)):
+            pass
         assert late.value.code == "queue_timeout"
-        with pytest.raises(BusyError) as full:
-            async with admission.reserve(claim(1, most=0)):
-                pass
+        with pytest.raises(BusyError) as full, await admission.reserve(claim(1, most=0)):
+            pass
         assert full.value.code == "queue_full"
 
 
 async def test_one_who_leaves_the_line_makes_room_for_the_next(admission: Admission) -> None:
     order: list[int] = []
     stay = asyncio.Event()
-    async with admission.reserve(claim(500)):
+    with await admission.reserve(claim(500)):
         large = asyncio.ensure_future(sit(admission, claim(900), order, stay))
         await asyncio.sleep(0)
         small = asyncio.ensure_future(sit(admission, claim(100), order, stay))
@@ -120,7 +118,7 @@ async def test_a_place_given_to_one_who_has_just_left_is_given_on(admission: Adm
 
 
 async def test_a_new_pod_serves_the_line_and_a_lost_pool_ends_it(admission: Admission, fleet: Fleet) -> None:
-    async with admission.reserve(claim(1000)):
+    with await admission.reserve(claim(1000)):
         waiter = asyncio.ensure_future(sit(admission, claim(10), [], asyncio.Event()))
         await asyncio.sleep(0)
         fleet.replace(Snapshot({}, {POOL: (pod("a"), pod("b"))}))
@@ -140,14 +138,14 @@ async def test_a_corrected_reservation_stays_unless_its_pod_has_left_or_is_full(
     admission: Admission, fleet: Fleet
 ) -> None:
     fleet.replace(Snapshot({}, {POOL: (pod("a"), pod("b"))}))
-    async with admission.reserve(claim(300)) as seat:
+    with await admission.reserve(claim(300)) as seat:
         here, there = (seat.endpoint.uid, "b" if seat.endpoint.uid == "a" else "a")
         seat.settle(200, "f")
         assert (seat.endpoint.uid, dict(admission.reserved)) == (here, {here: 200})
         fleet.replace(Snapshot({}, {POOL: (pod(there),)}))
         seat.settle(100, "f")
         assert (seat.endpoint.uid, dict(admission.reserved)) == (there, {there: 100})
-        async with admission.reserve(claim(900)):
+        with await admission.reserve(claim(900)):
             seat.settle(400, "f")  # more than is left anywhere: its KV is held, so it goes on
             assert admission.reserved[there] == 1300
 
@@ -160,17 +158,14 @@ async def test_without_a_pod_that_could_take_it_nobody_waits(admission: Admissio
         ((pod("a"),), ("a",)),
     ):
         fleet.replace(Snapshot({}, {POOL: pods}))
-        with pytest.raises(NoDecodeEndpointError):
-            async with admission.reserve(claim(1, tried=tried)):
-                pass
+        with pytest.raises(NoDecodeEndpointError), await admission.reserve(claim(1, tried=tried)):
+            pass
 
 
 async def test_nobody_waits_beyond_the_requests_own_time(admission: Admission) -> None:
     soon = asyncio.get_running_loop().time() + 0.02
-    async with admission.reserve(claim(1000)):
-        with pytest.raises(PhaseTimeoutError) as late:
-            async with admission.reserve(replace(claim(1), deadline=soon)):
-                pass
+    with await admission.reserve(claim(1000)), pytest.raises(PhaseTimeoutError) as late:
+        await admission.reserve(replace(claim(1), deadline=soon))
     assert late.value.code == "request_timeout"
 
 
@@ -206,7 +201,7 @@ async def test_a_resumed_stream_that_no_pod_can_take_waits_and_holds_nobody_back
     await asyncio.sleep(0.01)
     assert admission.waiting.requests["t"] == 1
     facts = replace(claim(200).facts, fingerprints=("g",))
-    async with admission.reserve(replace(claim(200), facts=facts)) as seat:
+    with await admission.reserve(replace(claim(200), facts=facts)) as seat:
         assert seat.endpoint.uid == "b"
         fleet.replace(Snapshot({}, {POOL: (pod("a"), pod("b", fingerprint="g"))}))
         await asyncio.sleep(0.01)
@@ -234,9 +229,9 @@ async def test_a_stream_avoids_the_pod_that_had_no_room_and_another_ones_failure
 ) -> None:
     fleet.replace(Snapshot({}, {POOL: (pod("a"), pod("b", capacity=500))}))
     facts = replace(claim(10).facts, avoided=("a",))
-    async with admission.reserve(replace(resumed(10), facts=facts)) as seat:
+    with await admission.reserve(replace(resumed(10), facts=facts)) as seat:
         assert seat.endpoint.uid == "b"
-    async with admission.reserve(replace(resumed(10), facts=replace(facts, tried=("b",)))) as seat:
+    with await admission.reserve(replace(resumed(10), facts=replace(facts, tried=("b",)))) as seat:
         assert seat.endpoint.uid == "a"
 
 
@@ -251,7 +246,7 @@ async def test_a_hot_task_does_not_starve_another_and_shares_follow_the_weights(
     order: list[str] = []
 
     async def ask(wish: Claim) -> None:
-        async with books.reserve(wish) as seat:
+        with await books.reserve(wish) as seat:
             order.append(wish.task.name)
             await asyncio.sleep(0)
             seat.spent = wish.facts.tokens
@@ -273,7 +268,7 @@ async def test_room_that_was_reserved_and_not_used_is_not_charged(fleet: Fleet) 
     order: list[str] = []
 
     async def ask(name: str) -> None:
-        async with books.reserve(of(name, 1000)) as seat:
+        with await books.reserve(of(name, 1000)) as seat:
             order.append(name)
             await asyncio.sleep(0)
             seat.spent = used[name]
@@ -288,7 +283,7 @@ async def test_what_was_used_while_there_was_room_for_all_is_held_against_nobody
     order: list[str] = []
 
     async def ask(name: str) -> None:
-        async with books.reserve(of(name, 1000)) as seat:
+        with await books.reserve(of(name, 1000)) as seat:
             order.append(name)
             await asyncio.sleep(0)
             seat.spent = 1000
@@ -296,7 +291,7 @@ async def test_what_was_used_while_there_was_room_for_all_is_held_against_nobody
     for _ in range(50):
         await ask("a")
     order.clear()
-    async with books.reserve(of("a", 1000)):
+    with await books.reserve(of("a", 1000)):
         waiting = [asyncio.ensure_future(ask(name)) for name in "bbbbbbbbbbaaaaaaaaaa"]
         await asyncio.sleep(0)
     await asyncio.gather(*waiting)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +15,7 @@ from sunfleet_router.errors import ClientGoneError
 from sunfleet_router.exchange import Exchange, Inbox
 from sunfleet_router.front import Front
 from sunfleet_router.presence import Presence
+from sunfleet_router.sockets import Sockets
 
 ASK = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nhi"
 
@@ -73,16 +75,16 @@ class Peer:
 @asynccontextmanager
 async def connected(front: Front) -> AsyncIterator[Peer]:
     assert front._server is not None
-    port = front._server.sockets[0].getsockname()[1]
+    port = cast("socket.socket", front._server.sockets[0]).getsockname()[1]
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     yield Peer(front, reader, writer)
     writer.close()
 
 
 @pytest.fixture
-async def front() -> AsyncIterator[Front]:
+async def front(sockets: Sockets) -> AsyncIterator[Front]:
     direct: dict[bytes, Any] = {b"/echo": echo, b"/broken": broken, b"/half": half}
-    front = Front(app, direct, keep_alive=60)
+    front = Front(app, direct, keep_alive=60, sockets=sockets)
     await front.start("127.0.0.1", 0)
     yield front
     await front.stop(1)
@@ -288,6 +290,7 @@ class Socket:
         self.blocked = True
         self.put_there: list[bytes] = []
         self.aborted = False
+        self.pump: Any = None
 
     def put(self, data: bytes) -> None:
         self.put_there.append(data)

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sunfleet_api import wire
 from sunfleet_router import answers, sse
@@ -14,7 +16,17 @@ from sunfleet_router.handover import PrefillReply
 from sunfleet_router.tokenids import TokenIds
 from sunfleet_router.told import Told
 
-ROWS = {"token_ids": [[7, 8]], "logprobs": [[-0.5, -1.0]], "ranks": [1]}
+JUNK = [
+    b"",
+    b": sun :\n",
+    b": sun 1 2\n",
+    b": sun 007\n",
+    b": sun 5 \r\n",
+    b": sun 1.5\n",
+    b": sun -4\n",
+    b': sun 5 {"a":[1]}\n',
+]
+ROWS: dict[str, Any] = {"token_ids": [[7, 8]], "logprobs": [[-0.5, -1.0]], "ranks": [1]}
 
 
 def event(**chunk: Any) -> bytes:
@@ -61,6 +73,21 @@ def test_tokens_and_rows_add_up_over_legs() -> None:
     told.add(piece("b") + b"\n\n", wire.Progress((8, 9), ROWS).to_line(), piece("b"))
     assert (told.output, told.created, told.exact) == ([7, 8, 9], 9, True)
     assert told.rows["token_ids"] == [[7, 8], [7, 8]]
+
+
+@given(lines=st.lists(st.lists(st.integers(0, 1 << 40), max_size=3), max_size=6), junk=st.sampled_from(JUNK))
+def test_lines_read_at_once_tell_what_they_tell_one_by_one(lines: list[list[int]], junk: bytes) -> None:
+    raw = b"".join(wire.Progress(tuple(ids)).to_line() for ids in lines) + junk
+    at_once = fresh()
+    one_by_one: list[int] = []
+    at_once.add(b"", raw, b"data: 1")
+    try:
+        for line in raw.splitlines():
+            one_by_one.extend(wire.Progress.from_line(line).token_ids)
+    except ValueError:
+        assert (at_once.exact, at_once.tokens) == (False, one_by_one)
+    else:
+        assert at_once.tokens == one_by_one
 
 
 def test_before_the_first_token_the_prefills_own_is_what_comes_next() -> None:

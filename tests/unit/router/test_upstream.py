@@ -16,6 +16,7 @@ from sunfleet_router.connection import (
     UpstreamError,
 )
 from sunfleet_router.snapshot import Endpoint
+from sunfleet_router.sockets import Sockets
 from sunfleet_router.upstream import AnswerTooLargeError, Reply, Upstream
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -33,8 +34,8 @@ async def serving(handler: Handler) -> AsyncIterator[Endpoint]:
 
 
 @pytest.fixture
-async def upstream() -> AsyncIterator[Upstream]:
-    client = Upstream(connect_timeout=1, idle_timeout=3)
+async def upstream(sockets: Sockets) -> AsyncIterator[Upstream]:
+    client = Upstream(connect_timeout=1, idle_timeout=3, sockets=sockets)
     yield client
     client.close()
     await asyncio.sleep(0.01)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 # Never part of an image: .dockerignore names the same.
 _IGNORED_FOLDER = "__pycache__"
-_IGNORED_SUFFIX = ".pyc"
+_IGNORED_SUFFIXES = {".pyc", ".so"}
 TAG_LENGTH = 16
 
 
@@ -45,7 +45,7 @@ def _files(root: Path, source: Path) -> Iterator[Path]:
     if not top.exists():
         raise FileNotFoundError(f"{source} is copied into an image, but {root} has no such file or folder")
     for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
-        ignored = _IGNORED_FOLDER in path.parts or path.suffix == _IGNORED_SUFFIX
+        ignored = _IGNORED_FOLDER in path.parts or path.suffix in _IGNORED_SUFFIXES
         if path.is_file() and not ignored:
             yield path.relative_to(root)
 

@@ -1,0 +1,298 @@
+/* The pump's thread: waits for sockets, reads what comes, writes what Python or a relay has for them. */
+#include "pump.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { AT_ONCE = 256 };
+
+static void ring(int eventfd) {
+    uint64_t one = 1;
+    while (write(eventfd, &one, sizeof one) < 0 && errno == EINTR) {
+    }
+}
+
+void core_touch(Slot *slot) {
+    Core *core = slot->core;
+    if (atomic_load(&core->stopping))
+        return; /* whoever stops it closes everything */
+    pthread_mutex_lock(&core->lock);
+    bool wake = core->sleeping;
+    if (!slot->dirty) {
+        slot->dirty = true;
+        atomic_fetch_add(&slot->references, 1);
+        slot->next_dirty = core->dirty;
+        core->dirty = slot;
+        core->sleeping = false;
+    }
+    pthread_mutex_unlock(&core->lock);
+    if (wake)
+        ring(core->wake);
+}
+
+void core_post(Slot *slot, Kind kind, Outcome outcome, const void *data, size_t size) {
+    Core *core = slot->core;
+    Item *item = need(malloc(sizeof *item + size));
+    *item = (Item){.slot = slot, .kind = kind, .outcome = outcome, .size = size};
+    if (size)
+        memcpy(item->data, data, size);
+    atomic_fetch_add(&slot->references, 1);
+    pthread_mutex_lock(&core->lock);
+    *core->last = item;
+    core->last = &item->next;
+    bool must_ring = !core->rung;
+    core->rung = true;
+    pthread_mutex_unlock(&core->lock);
+    if (must_ring)
+        ring(core->bell);
+}
+
+void slot_release(Slot *slot) {
+    if (!slot || atomic_fetch_sub(&slot->references, 1) > 1)
+        return;
+    relay_free(slot->relay);
+    buffer_free(&slot->out);
+    buffer_free(&slot->sending);
+    pthread_mutex_destroy(&slot->lock);
+    free(slot);
+}
+
+bool slot_wants_read(const Slot *slot) {
+    if (slot->paused || slot->holding || slot->resting || slot->closing || slot->gone || slot->undelivered >= READ_AHEAD)
+        return false;
+    return !(slot->relay && slot->relay->active && atomic_load(&slot->relay->client->blocked));
+}
+
+static void arm(Slot *slot, bool reads, bool writes) {
+    if (slot->gone || (slot->reads_armed == reads && slot->writes_armed == writes))
+        return;
+    struct epoll_event event = {.events = (reads ? EPOLLIN : 0) | (writes ? EPOLLOUT : 0), .data.ptr = slot};
+    epoll_ctl(slot->core->epoll, EPOLL_CTL_MOD, slot->fd, &event);
+    slot->reads_armed = reads;
+    slot->writes_armed = writes;
+}
+
+/* The end of a socket, under its lock. Python hears of it, and of a relay that it ends. */
+static void lose(Slot *slot) {
+    Core *core = slot->core;
+    if (slot->gone)
+        return;
+    if (slot->relay && slot->relay->active)
+        relay_finish(slot, CUT, NULL, 0);
+    slot->gone = true;
+    atomic_store(&slot->blocked, false);
+    close(slot->fd);
+    slot->fd = -1;
+    buffer_free(&slot->out);
+    buffer_free(&slot->sending);
+    if (slot->feeder) {
+        core_touch(slot->feeder); /* whoever fed it is not held back by it any more */
+        slot_release(slot->feeder);
+        slot->feeder = NULL;
+    }
+    core_post(slot, LOST, 0, NULL, 0);
+    pthread_mutex_lock(&core->lock);
+    *(slot->earlier ? &slot->earlier->later : &core->open) = slot->later;
+    if (slot->later)
+        slot->later->earlier = slot->earlier;
+    pthread_mutex_unlock(&core->lock);
+    slot->next_lost = core->lost;
+    core->lost = slot;
+}
+
+/* The list's references of what was lost. Only between two rounds: an event of this one may still name the slot. */
+static void bury(Core *core) {
+    for (Slot *slot = core->lost; slot;) {
+        Slot *next = slot->next_lost;
+        slot_release(slot);
+        slot = next;
+    }
+    core->lost = NULL;
+}
+
+/* Write what waits, under the slot's lock; false when the socket is at its end. */
+static bool flush(Slot *slot) {
+    for (;;) {
+        if (!buffer_size(&slot->sending)) {
+            if (!buffer_size(&slot->out))
+                break;
+            Buffer empty = slot->sending;
+            slot->sending = slot->out;
+            slot->out = empty;
+        }
+        ssize_t sent = send(slot->fd, buffer_at(&slot->sending), buffer_size(&slot->sending), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent >= 0) {
+            buffer_take(&slot->sending, (size_t)sent);
+        } else if (errno == EAGAIN) {
+            break;
+        } else if (errno != EINTR) {
+            return false;
+        }
+    }
+    size_t waits = buffer_size(&slot->sending) + buffer_size(&slot->out);
+    arm(slot, slot->reads_armed, waits > 0);
+    if (waits > HIGH_WATER && !atomic_load(&slot->blocked)) {
+        atomic_store(&slot->blocked, true);
+        core_post(slot, PAUSE, 0, NULL, 0);
+    } else if (waits <= LOW_WATER && atomic_load(&slot->blocked)) {
+        atomic_store(&slot->blocked, false);
+        core_post(slot, ROOM, 0, NULL, 0);
+        if (slot->feeder)
+            core_touch(slot->feeder);
+    }
+    return true;
+}
+
+void slot_send(Slot *slot, const void *data, size_t size) {
+    pthread_mutex_lock(&slot->lock);
+    if (!slot->gone && !slot->aborting) {
+        buffer_add(&slot->out, data, size);
+        if (!slot->writes_armed && !flush(slot))
+            lose(slot);
+    }
+    pthread_mutex_unlock(&slot->lock);
+}
+
+static void look_at(Slot *slot) {
+    pthread_mutex_lock(&slot->lock);
+    if (!slot->gone) {
+        if (slot->aborting || (!slot->writes_armed && !flush(slot)))
+            lose(slot);
+        else if (slot->closing && !buffer_size(&slot->sending) && !buffer_size(&slot->out))
+            lose(slot);
+        else if (!slot->reads_armed && slot_wants_read(slot))
+            arm(slot, true, slot->writes_armed);
+    }
+    pthread_mutex_unlock(&slot->lock);
+}
+
+/* One read, under the slot's lock. */
+static void take(Slot *slot) {
+    Core *core = slot->core;
+    ssize_t size = recv(slot->fd, core->scratch, SCRATCH, MSG_DONTWAIT);
+    if (size > 0) {
+        if (slot->relay && slot->relay->active) {
+            relay_feed(slot, core->scratch, (size_t)size);
+            return;
+        }
+        slot->undelivered += (size_t)size;
+        slot->holding = slot->stepping;
+        core_post(slot, DATA, 0, core->scratch, (size_t)size);
+    } else if (size == 0 || (errno != EAGAIN && errno != EINTR)) {
+        lose(slot);
+    }
+}
+
+/* A stream whose events come faster than a client needs them: the next ones are moved together, for a write costs more
+ * than what it writes. */
+static bool comes_fast(const Slot *slot) {
+    return slot->relay && slot->relay->active && slot->core->now - slot->relay->activity < REST_MS * 1e-3;
+}
+
+static void rest(Slot *slot) {
+    Core *core = slot->core;
+    slot->resting = true;
+    slot->rests_until = core->now + REST_MS * 1e-3;
+    slot->next_resting = NULL;
+    atomic_fetch_add(&slot->references, 1);
+    *core->last_resting = slot;
+    core->last_resting = &slot->next_resting;
+    arm(slot, false, slot->writes_armed);
+}
+
+/* Read those again that have rested; all of them at the end. */
+static void rouse(Core *core, bool all) {
+    while (core->resting && (all || core->resting->rests_until <= core->now)) {
+        Slot *slot = core->resting;
+        core->resting = slot->next_resting;
+        if (!core->resting)
+            core->last_resting = &core->resting;
+        pthread_mutex_lock(&slot->lock);
+        slot->resting = false;
+        pthread_mutex_unlock(&slot->lock);
+        look_at(slot);
+        slot_release(slot);
+    }
+}
+
+static void on_event(Slot *slot, uint32_t events) {
+    bool over = events & (EPOLLERR | EPOLLHUP); /* cannot be disarmed, so what is left is read whoever wants it */
+    pthread_mutex_lock(&slot->lock);
+    if (!slot->gone && (events & EPOLLOUT)) {
+        if (!flush(slot) || (slot->closing && !buffer_size(&slot->sending) && !buffer_size(&slot->out)))
+            lose(slot);
+    }
+    if (!slot->gone && (events & (EPOLLIN | EPOLLERR | EPOLLHUP))) {
+        bool wanted = slot_wants_read(slot);
+        if (wanted && !over && comes_fast(slot))
+            rest(slot);
+        else if (wanted || over)
+            take(slot);
+        else
+            arm(slot, false, slot->writes_armed); /* only now: most who hold go on before anything comes */
+    }
+    pthread_mutex_unlock(&slot->lock);
+}
+
+/* What Python has touched; whether to wait for sockets afterwards, or only to look at them. */
+static bool look_at_dirty(Core *core) {
+    pthread_mutex_lock(&core->lock);
+    Slot *slot = core->dirty;
+    core->dirty = NULL;
+    core->sleeping = !slot;
+    bool none = !slot;
+    Slot *list = NULL;
+    while (slot) { /* first come, first served; a slot that is touched from here on is in the new list too */
+        Slot *next = slot->next_dirty;
+        slot->dirty = false;
+        slot->next_look = list;
+        list = slot;
+        slot = next;
+    }
+    pthread_mutex_unlock(&core->lock);
+    while (list) {
+        Slot *next = list->next_look;
+        look_at(list);
+        slot_release(list);
+        list = next;
+    }
+    return none;
+}
+
+static void drain_wake(Core *core) {
+    uint64_t count;
+    while (read(core->wake, &count, sizeof count) < 0 && errno == EINTR) {
+    }
+}
+
+void *core_run(void *given) {
+    Core *core = given;
+    struct epoll_event events[AT_ONCE];
+    while (!atomic_load(&core->stopping)) {
+        bool wait = look_at_dirty(core);
+        int count = epoll_wait(core->epoll, events, AT_ONCE, !wait ? 0 : core->resting ? REST_MS : -1);
+        pthread_mutex_lock(&core->lock);
+        core->sleeping = false;
+        pthread_mutex_unlock(&core->lock);
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        core->now = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+        rouse(core, false);
+        for (int at = 0; at < count; at++) {
+            if (events[at].data.ptr)
+                on_event(events[at].data.ptr, events[at].events);
+            else
+                drain_wake(core);
+        }
+        bury(core);
+    }
+    look_at_dirty(core);
+    rouse(core, true);
+    bury(core);
+    return NULL;
+}
