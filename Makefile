@@ -140,7 +140,7 @@ demo-run: venv ## The demo itself, on an installed fleet
 	PYTHONPATH=e2e/demo:e2e/cluster:e2e:crds $(PY) -m sunfleet_demo
 
 ##@ Other
-.PHONY: format generate bench-autoscaling bench-handover bench-operator bench-router soak-router bench-times bench-tuner help
+.PHONY: format generate bench-autoscaling bench-handover bench-operator bench-router scale-router soak-router bench-times bench-tuner help
 format: venv ## Rewrite to the project's format
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
@@ -166,6 +166,9 @@ bench-tuner: ## Prefill-only tuning against full fine-tuning: accuracy, step tim
 
 bench-router: venv ## The router beside a direct run and haproxy (PEERS=1: also vllm-router; QUICK=1: a minute; OUTPUT=json)
 	@PYTHONPATH=bench/router $(PY) -m sunfleet_routerbench bench $(if $(PEERS),--peers) $(if $(QUICK),--quick) --output $(or $(OUTPUT),table)
+
+scale-router: venv ## One router with 5,000 streams, then 100,000 requests of which clients leave 10,000; two processes beside one
+	@PYTHONPATH=bench/router $(PY) -m sunfleet_routerbench scale $(if $(SHARE),--share $(SHARE))
 
 soak-router: venv ## The router for MINUTES (10) on engines that refuse, hang, die and preempt: nothing may be lost silently
 	@PYTHONPATH=bench/router $(PY) -m sunfleet_routerbench soak $(if $(MINUTES),--minutes $(MINUTES))

@@ -1,4 +1,4 @@
-"""``PYTHONPATH=bench/router python -m sunfleet_routerbench [bench|soak] [--help]``."""
+"""``PYTHONPATH=bench/router python -m sunfleet_routerbench [bench|soak|scale] [--help]``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from sunfleet_routerbench import bench, ledger, results, soak, table
+from sunfleet_routerbench import bench, ledger, results, scale, soak, table
 from sunfleet_routerbench.machine import StartError, facts
 from sunfleet_routerbench.programs import MissingProgramError, Programs
 from sunfleet_routerbench.scenarios import SCENARIOS
@@ -26,6 +26,10 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--output", choices=("table", "json"), default="table")
     two = verbs.add_parser("soak", help="load on engines with faults; exits with 1 if anything does not add up")
     two.add_argument("--minutes", type=float, default=10)
+    three = verbs.add_parser(
+        "scale", help="5,000 streams, 100,000 requests, two processes; exits with 1 if it is not borne"
+    )
+    three.add_argument("--share", type=float, default=1.0, help="of these numbers")
     return parser
 
 
@@ -33,7 +37,7 @@ def main() -> int:
     given = _parser().parse_args()
     programs = Programs(Path(os.environ.get("SUNFLEET_STATE") or Path.home() / ".local/state/sunfleet"))
     try:
-        return _bench(given, programs) if given.verb == "bench" else _soak(given, programs)
+        return {"bench": _bench, "soak": _soak, "scale": _scale}[given.verb](given, programs)
     except (MissingProgramError, StartError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -60,6 +64,12 @@ def _soak(given: argparse.Namespace, programs: Programs) -> int:
     soaked = soak.run(programs, 60 * given.minutes)
     table.show_soak(soaked)
     return 1 if ledger.problems(soaked) else 0
+
+
+def _scale(given: argparse.Namespace, programs: Programs) -> int:
+    scaled = scale.run(programs, scale.Plan(given.share))
+    table.show_scaled(scaled)
+    return 1 if scaled.problems else 0
 
 
 if __name__ == "__main__":

@@ -46,20 +46,20 @@ def _soak(bench: Bench, seconds: float) -> Soaked:
     log, page = bench.folder / "ours.log", f"http://{HOST}:{metrics_port}/metrics"
     with running(contender.command, contender.variables, log) as router:
         wait_until(f"http://{HOST}:{port}/v1/completions", PROBE, router, log)
-        probes = requests_by_code(_fetch(page))
-        files = _files(router.pid)
+        probes = requests_by_code(fetch(page))
+        files = files_of(router.pid)
         command = [str(bench.load), "-model", MODEL, "-key", KEY, *contender.flags, *_LOAD, "-seconds", f"{seconds:g}"]
         load = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         memory = _watch(load, router.pid)
         said = json.loads(load.communicate()[0])
-        _settle(bench, page)
-        metrics, files_after = _fetch(page), _files(router.pid)
+        settle(bench, page)
+        metrics, files_after = fetch(page), files_of(router.pid)
         router.send_signal(signal.SIGTERM)
         code = router.wait(30)
     outcomes = Counter(said["outcomes"])
     _add_probes(outcomes, probes)
     return Soaked(
-        outcomes, metrics, _sum(bench.engines.prefill), _sum(bench.engines.decode), memory, (files, files_after),
+        outcomes, metrics, sum_of(bench.engines.prefill), sum_of(bench.engines.decode), memory, (files, files_after),
         most_files=3 * CLIENTS, exit_code=code,
     )  # fmt: skip
 
@@ -75,29 +75,37 @@ def _watch(load: subprocess.Popen[str], pid: int) -> list[float]:
     samples = []
     while load.poll() is None:
         time.sleep(1)
-        words = Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()
-        samples.append(int(words[0]) / 1024)
+        samples.append(memory_of(pid))
     return samples
 
 
-def _settle(bench: Bench, page: str) -> None:
+def memory_of(pid: int) -> float:
+    """Resident MB."""
+    return int(Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0]) / 1024
+
+
+def settle(bench: Bench, page: str) -> None:
+    """Wait until everything that was begun has ended."""
     end = time.monotonic() + _SETTLE
     ports = (*bench.engines.prefill, *bench.engines.decode)
-    while time.monotonic() < end and (_sum(ports)["running"] or _in_flight(page)):
+    while time.monotonic() < end and (sum_of(ports)["running"] or in_flight(page)):
         time.sleep(0.5)
 
 
-def _in_flight(page: str) -> float:
-    return sum(values(_fetch(page), "sunfleet_router_in_flight_requests").values())
+def in_flight(page: str) -> float:
+    """Requests that the router with this metrics page serves at the moment."""
+    return sum(values(fetch(page), "sunfleet_router_in_flight_requests").values())
 
 
-def _fetch(url: str) -> str:
+def fetch(url: str) -> str:
+    """A router's metrics."""
     with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 loopback only
         text: str = answer.read().decode()
         return text
 
 
-def _files(pid: int) -> int:
+def files_of(pid: int) -> int:
+    """Open ones of a process."""
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
@@ -109,7 +117,8 @@ def _set(ports: Sequence[int], faults: Mapping[str, float]) -> None:
             raise RuntimeError(f"an engine refuses its faults: {answer}")
 
 
-def _sum(ports: Sequence[int]) -> dict[str, int]:
+def sum_of(ports: Sequence[int]) -> dict[str, int]:
+    """The counts of some engines."""
     total: Counter[str] = Counter()
     for port in ports:
         stats: Any = ask(f"http://{HOST}:{port}/stats")[1]

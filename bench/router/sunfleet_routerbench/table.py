@@ -13,6 +13,7 @@ from rich.table import Table
 from sunfleet_routerbench import ledger, results
 from sunfleet_routerbench.ledger import Soaked
 from sunfleet_routerbench.results import Bar, Measure
+from sunfleet_routerbench.scale import Scaled
 from sunfleet_routerbench.scenarios import Scenario
 
 Rows = list[list[str]]
@@ -51,6 +52,17 @@ def show_soak(soaked: Soaked) -> None:
     print(f"\nmemory {memory[len(memory) // 4]:.1f} MB after a quarter, {memory[-1]:.1f} MB at the end, "
           f"{max(memory):.1f} MB at most; open files {soaked.files[0]} and {soaked.files[1]}")  # fmt: skip
     for problem in ledger.problems(soaked) or ["everything adds up"]:
+        print(problem)
+
+
+def show_scaled(scaled: Scaled) -> None:
+    """What one router bore, and what it did not."""
+    console, rows = Console(), [["what", "measured"], *(list(row) for row in scaled.rows)]
+    if console.is_terminal:
+        _rich(console, "Scale", rows)
+    else:
+        print(f"\n### Scale\n\n{_markdown(rows)}")
+    for problem in scaled.problems or ["everything is borne"]:
         print(problem)
 
 

@@ -30,6 +30,7 @@ var (
 	warm     = flag.Float64("warm", 1.5, "seconds before the window")
 	seconds  = flag.Float64("seconds", 6, "length of the window")
 	patience = flag.Float64("patience", 30, "seconds without a byte after which an answer counts as stuck")
+	most     = flag.Int64("requests", 0, "end after so many; 0: only the window ends it")
 	leave    = flag.Float64("leave", 0, "share of requests whose client leaves before the answer is whole")
 	slow     = flag.Float64("slow", 0, "share of streams whose client reads slowly")
 	pid      = flag.Int("pid", 0, "process whose time and memory are measured, with its children")
@@ -37,6 +38,7 @@ var (
 
 var (
 	asked    atomic.Int64 // makes prompts unique
+	begun    atomic.Int64
 	from, to time.Time
 )
 
@@ -69,7 +71,11 @@ func main() {
 	}
 	time.Sleep(time.Until(from))
 	watched := watch(*pid)
-	time.Sleep(time.Until(to))
+	if *most > 0 {
+		all.Wait()
+	} else {
+		time.Sleep(time.Until(to))
+	}
 	used := watched.used()
 	all.Wait()
 	report(workers, used)

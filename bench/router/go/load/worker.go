@@ -117,7 +117,7 @@ func newWorker(number int, target, source string) (*worker, error) {
 }
 
 func (w *worker) run() {
-	for turn := 0; time.Now().Before(to); turn++ {
+	for turn := 0; time.Now().Before(to) && (*most == 0 || begun.Add(1) <= *most); turn++ {
 		outcome := w.one(*streamed && !(*mixed && turn%2 == 1), *chat && !(*mixed && turn%4 > 1))
 		w.outcomes[outcome]++
 		if outcome != "ok" {
