@@ -101,6 +101,7 @@ HELD: Final[tuple[Held | HeldField, ...]] = (
         "SpinCondition.__init__",
         ("is_reader", "context", "notify_address", "busy_loop_s"),
     ),
+    Held("vllm.distributed.device_communicators.shm_broadcast", "SpinCondition.wait", ("timeout_ms",)),
     Held("vllm.v1.core.sched.utils", "check_stop", ("request", "max_model_len")),
     Held(
         "vllm.v1.core.kv_cache_manager",
