@@ -41,14 +41,16 @@ class RateLimit(ApiModel):
 
 
 class Timeouts(ApiModel):
-    """Per phase of a request; the first one that passes ends it with 504."""
+    """Per phase of a request; the first one that passes ends it with 504. How long it may wait is the queue's."""
 
+    connect_seconds: PhaseSeconds = 2
+    """Until an engine pod has taken a connection; another pod is tried then."""
     prefill_seconds: PhaseSeconds = 30
     """Until the prefill pod has answered."""
-    kv_load_seconds: PhaseSeconds = 10
-    """Until the decode pod has read the prompt's KV."""
+    kv_load_seconds: PhaseSeconds = 30
+    """Until the decode pod has the prompt's KV, which is when the client gets the first token."""
     first_token_seconds: PhaseSeconds = 60
-    """Until the client gets the first token."""
+    """From then on, until the decode pod has made a token of its own."""
     inter_token_seconds: PhaseSeconds = 30
     """Between two tokens."""
     request_seconds: PhaseSeconds = 600

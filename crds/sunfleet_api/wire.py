@@ -15,6 +15,11 @@ count once their event has arrived whole. The router prefills the same token ids
 token, and sends a decode leg with all told tokens as output and :func:`resume_params`: the decoder replays them
 silently and tells only what comes after, which is usage and ``[DONE]`` when they were the whole answer.
 
+Progress of a leg that is not streamed: ``GET`` :data:`PROGRESS_PATH` with ``?request=ID``, the ``x-request-id`` of a
+leg that a decode pod works on, tells how many output tokens it has (:class:`LegProgress`): none until it has the
+prompt's KV, then the ones that it was handed, then its own as well. A 404 for a request that it does not work on. Pods
+that can say so in their :class:`EngineInfo`.
+
 Release: ``POST`` :data:`RELEASE_PATH` on a prefill pod with ``{"kv_transfer_params": ...}`` of its answer frees KV that
 no decoder will read. Safe to repeat, and after a decoder has read it. A released hand-over must not be sent to one.
 """
@@ -44,6 +49,7 @@ KEY_MAX_TOKENS: Final = "sun_max_tokens"  # the client's max_tokens, so that the
 KEY_RESUMED: Final = "sun_resumed"  # on a prefill leg: only its KV is wanted, its token is dropped
 
 RELEASE_PATH: Final = "/sunfleet/release"
+PROGRESS_PATH: Final = "/sunfleet/progress"
 PROGRESS_PREFIX: Final = b": sun "
 
 # Without every one of these the stock engine would compute the prompt itself, with the wrong weights.
@@ -165,3 +171,11 @@ class EngineInfo(BaseModel):
     kv_contract: str = ""  # what the running engine says of its KV; pods with unequal ones are no pair
     engine_version: str = ""
     accelerators: int = 1  # GPUs that the engine uses; for the accounts
+    tells_progress: bool = False  # whether it answers to PROGRESS_PATH
+
+
+class LegProgress(BaseModel):
+    """Answer to :data:`PROGRESS_PATH`."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    tokens: int

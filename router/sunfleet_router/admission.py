@@ -16,6 +16,7 @@ from typing import Final, Self
 
 from sunfleet_router.claim import Claim
 from sunfleet_router.errors import (
+    QUEUE_TIMEOUT,
     BusyError,
     CircuitOpenError,
     NoDecodeEndpointError,
@@ -142,7 +143,7 @@ class Admission:
             if claim.deadline <= patience:  # not by the clock: timers may come a little early
                 raise PhaseTimeoutError("request", claim.task.limits.timeouts.request) from None
             message = f"No room became free within {ttl:g} s; try again in a moment."
-            raise BusyError(message, code="queue_timeout") from None
+            raise BusyError(message, code=QUEUE_TIMEOUT) from None
         except asyncio.CancelledError:
             self._unbook(waiter)
             raise

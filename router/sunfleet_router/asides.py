@@ -67,9 +67,12 @@ class Asides:
         return choice.endpoint
 
     async def _exchange(self, pod: Endpoint, path: str, body: bytes, caller: Caller) -> bytes:
-        limit = self._settings.max_answer_bytes
+        assert caller.task is not None  # noqa: S101 as above
+        limit, connect = self._settings.max_answer_bytes, caller.task.limits.timeouts.connect
         try:
-            answer = await self._upstream.fetch(pod, path, caller.headers, body, limit=limit, resend=True)
+            answer = await self._upstream.fetch(
+                pod, path, caller.headers, body, limit=limit, resend=True, connect=connect
+            )
         except UpstreamError as error:
             raise verdict.of_exchange("prefill", error) from error
         if answer.status != 200:

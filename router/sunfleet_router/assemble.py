@@ -79,6 +79,7 @@ def limits_of(traffic: Traffic, *, wakes: bool = False) -> Limits:
         queue_ttl=queue.ttl_seconds,
         hold=hold if hold is not None else _COLD_START if wakes else 0.0,
         timeouts=Timeouts(
+            connect=seconds.connect_seconds,
             prefill=seconds.prefill_seconds,
             kv_load=seconds.kv_load_seconds,
             first_token=seconds.first_token_seconds,

@@ -27,6 +27,10 @@ class ConnectFailedError(UpstreamError):
     """No connection could be made: the request was never sent."""
 
 
+class ConnectTimeoutError(ConnectFailedError):
+    """Nobody has taken the connection in time."""
+
+
 class ConnectionCutError(UpstreamError):
     """The engine closed the connection, or the network did, before the answer was complete.
 
@@ -101,6 +105,9 @@ class Connection(asyncio.Protocol):
     def cut(self) -> None:
         """End it from our side; the sink hears that its answer will not be completed."""
         self._fail(ConnectionCutError("the router closed the connection"))
+
+    def read_on(self, sink: Sink) -> None:
+        """More of ``sink``'s stream is waited for before it is handed over: one that reads step by step goes on."""
 
     def hand_over(self, sink: Sink, client: Client | None) -> None:
         """The first events of ``sink``'s stream have gone to its client. A connection that can move the rest by itself

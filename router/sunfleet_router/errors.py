@@ -39,6 +39,7 @@ import orjson
 Leg = Literal["prefill", "decode"]
 
 DROPPED_HEADER: Final = "x-sunfleet-request-dropped-reason"
+QUEUE_TIMEOUT: Final = "queue_timeout"
 _MAX_MESSAGE = 2000
 # Whatever an engine says is passed on without where it said it: URLs, host:port pairs and IP addresses.
 _ADDRESS = re.compile(
@@ -275,7 +276,7 @@ class ResumeMismatchError(StreamCutError):
 
 
 class PhaseTimeoutError(RouterError):
-    """``phase``: prefill, first_token, inter_token or request."""
+    """``phase``: prefill, kv_load, first_token, inter_token or request."""
 
     status = 504
 
@@ -286,6 +287,7 @@ class PhaseTimeoutError(RouterError):
         )
         self.phase = phase
         self.pod: str | None = None  # uid, as of a failed leg
+        self.counted = False  # in the metrics: it may be raised again once nothing else helps
 
 
 class InternalError(RouterError):

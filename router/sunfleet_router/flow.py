@@ -12,6 +12,8 @@ from sunfleet_router.call import DECODE_POD_HEADER, Call
 from sunfleet_router.claim import Claim
 from sunfleet_router.clientbody import Ask
 from sunfleet_router.errors import (
+    QUEUE_TIMEOUT,
+    BusyError,
     LegFailedError,
     PhaseTimeoutError,
     StreamCutError,
@@ -117,8 +119,13 @@ class Flow:
                 if failure.code == verdict.PREEMPTED:
                     await self._pause(call)
             except PhaseTimeoutError as late:
+                self._metrics.timed_out(call.task.name, late)
                 if not reply.started:  # as above
                     self._pairing.note(call, late)
+                raise
+            except BusyError as busy:
+                if busy.code == QUEUE_TIMEOUT:
+                    self._metrics.phase_timeouts.labels(call.task.name, "queue").inc()
                 raise
             except UnavailableError as nothing_left:
                 raise (None if reply.started else call.failure) or nothing_left from None
@@ -184,9 +191,11 @@ class Flow:
         pod = seat.endpoint
         call.name_pod(DECODE_POD_HEADER, pod)
         body = legs.decode_body(call.ask, call.route.salt, made.reply, ids=call.sampled)
+        timeouts = call.task.limits.timeouts
         with blame(pod), self._pairing.decoding(call, seat):
-            with phase("request", call.task.limits.timeouts.request, call.deadline):
-                raw = await self._pairing.exchange("decode", call, pod, body, resend=False)
+            with phase("request", timeouts.request, call.deadline):
+                async with self._pairing.pulse(call, pod, made):
+                    raw = await self._pairing.exchange("decode", call, pod, body, resend=False)
             output = verdict.check_whole("decode", raw)
         made.hold.taken = True
         self._pairing.praise(pod)

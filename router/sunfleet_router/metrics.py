@@ -8,7 +8,7 @@ from "no data".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -16,14 +16,18 @@ from prometheus_client.registry import Collector
 
 from sunfleet_router.admission import Admission
 from sunfleet_router.comparing import Outcome
+from sunfleet_router.errors import Leg, PhaseTimeoutError
 from sunfleet_router.fleet import Fleet
 from sunfleet_router.gate import Visit
 from sunfleet_router.load import Load
 from sunfleet_router.replicas import Replicas
 from sunfleet_router.snapshot import Snapshot
+from sunfleet_router.verdict import Reason
 
 PREFIX = "sunfleet_router_"
 _REVISION = ("task", "revision")
+PHASES: Final = ("queue", "connect", "prefill", "kv_load", "first_token", "inter_token", "request")
+STREAM_ENDINGS: Final = ("completed", "failed", "abandoned")
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
@@ -70,6 +74,9 @@ class Metrics:
         self.requests = self._counter("requests", "Requests by outcome: 'ok' or an error's code.", "task", "code")
         self.leg_failures = self._counter(
             "leg_failures", "Engine calls that failed or that the engine itself broke off.", "task", "leg", "code"
+        )
+        self.phase_timeouts = self._counter(
+            "phase_timeouts", "Phases of requests that took too long, also where another pod helped.", "task", "phase"
         )
         self.retries = self._counter("retries", "Requests tried again on other pods.", "task")
         self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens, as the prefill counted them.", "task")
@@ -118,8 +125,14 @@ class Metrics:
         names = frozenset(snapshot.tasks)
         for name in names - self._known:
             self.requests.labels(name, "ok")
-            for leg in ("prefill", "decode"):
+            for leg in get_args(Leg):
                 self.gpu_seconds.labels(name, leg)
+            for phase in PHASES:
+                self.phase_timeouts.labels(name, phase)
+            for reason in get_args(Reason):
+                self.resumes.labels(name, reason)
+            for ending in STREAM_ENDINGS:
+                self.resumed_streams.labels(name, ending)
             for metric in self._per_task():
                 metric.labels(name)
         for name in names:
@@ -151,6 +164,12 @@ class Metrics:
         if not failed:
             self.revision_seconds.labels(task, revision).inc(seconds)
             self.revision_tokens.labels(task, revision).inc(tokens)
+
+    def timed_out(self, task: str, late: PhaseTimeoutError) -> None:
+        """A phase took too long; the same error counts once."""
+        if not late.counted:
+            late.counted = True
+            self.phase_timeouts.labels(task, late.phase).inc()
 
     def finished(self, task: str, key: str, code: str) -> None:
         """One request has been answered, whatever with; ``key`` is "" where none are asked for."""
@@ -185,6 +204,7 @@ class Metrics:
         return (
             self.requests,
             self.leg_failures,
+            self.phase_timeouts,
             self.resumes,
             self.resumed_streams,
             self.gpu_seconds,

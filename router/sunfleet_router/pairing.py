@@ -31,6 +31,7 @@ from sunfleet_router.phases import blame, phase
 from sunfleet_router.policies import Reject, affinity, standing
 from sunfleet_router.policies import prefill as prefill_policy
 from sunfleet_router.policies.decode import DecodeFacts
+from sunfleet_router.pulse import Pulse
 from sunfleet_router.release import Hold, Releaser
 from sunfleet_router.settings import RouterSettings
 from sunfleet_router.snapshot import Endpoint
@@ -189,12 +190,20 @@ class Pairing:
         """The body of an engine's whole 200 answer; raises what :mod:`verdict` makes of anything else."""
         path, limit = legs.PATHS[call.ask.kind], self._settings.max_answer_bytes
         try:
-            answer = await self._upstream.fetch(pod, path, call.headers, body, limit=limit, resend=resend)
+            answer = await self._upstream.fetch(
+                pod, path, call.headers, body, limit=limit, resend=resend, connect=call.task.limits.timeouts.connect
+            )
         except UpstreamError as error:
             raise verdict.of_exchange(leg, error) from error
         if answer.status != 200:
             raise verdict.of_answer(leg, answer.status, answer.body)
         return answer.body
+
+    def pulse(self, call: Call, pod: Endpoint, made: Prefilled) -> Pulse:
+        """The clocks of a decode leg that is not streamed."""
+        return Pulse(
+            self._upstream, pod, call.request_id, call.task.limits.timeouts, seeds=len(made.reply.output)
+        )  # fmt: skip
 
     def praise(self, pod: Endpoint) -> None:
         """It did what a leg asked for: what was held against it is forgotten."""
@@ -207,9 +216,12 @@ class Pairing:
     def note(self, call: Call, failure: LegFailedError | PhaseTimeoutError) -> None:
         """Remember which pod failed, for this request and, where it could not be reached, for the others."""
         if isinstance(failure, PhaseTimeoutError):
+            self._metrics.timed_out(call.task.name, failure)
             if failure.phase != "request":  # a long answer is nobody's fault
                 self.shun(call, failure.pod)
             return
+        if failure.code == verdict.CONNECT_TIMEOUT:
+            self._metrics.phase_timeouts.labels(call.task.name, "connect").inc()
         self._metrics.leg_failures.labels(call.task.name, failure.leg, failure.code).inc()
         if failure.avoid and failure.pod is not None:
             call.avoided.add(failure.pod)

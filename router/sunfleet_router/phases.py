@@ -89,15 +89,28 @@ async def until_closed(
 
     Raises :class:`PhaseTimeoutError` when it fell silent, which does not count while the client is the slow one.
     """
+    await until(relay.closed, relay, client, "inter_token", inter_token, deadline, total)
+    return relay.closed.exception()
+
+
+async def until(
+    done: asyncio.Future[None],
+    relay: Relay,
+    client: ClientStream,
+    name: str,
+    silence: float,
+    deadline: float,
+    total: float,
+) -> None:
+    """Wait for something in a stream; raises as :func:`until_closed`, with this phase, when that is silent for long."""
     loop = asyncio.get_running_loop()
-    while not relay.closed.done():
+    while not done.done():
         now = loop.time()
         if now >= deadline:
             raise PhaseTimeoutError("request", total)
         if client.blocked:
             relay.slow_client()
-        silent_at = relay.last_activity + inter_token
+        silent_at = relay.last_activity + silence
         if now >= silent_at:
-            raise PhaseTimeoutError("inter_token", inter_token)
-        await asyncio.wait((relay.closed,), timeout=min(silent_at, deadline) - now)
-    return relay.closed.exception()
+            raise PhaseTimeoutError(name, silence)
+        await asyncio.wait((done,), timeout=min(silent_at, deadline) - now)

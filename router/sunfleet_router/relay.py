@@ -160,7 +160,8 @@ class Relay:
     """
 
     __slots__ = (
-        "_active_at", "_begun", "_client", "_early", "_elsewhere", "_last", "_loop", "closed", "lines", "may_be_moved",
+        "_active_at", "_begun", "_client", "_early", "_elsewhere", "_further", "_last", "_loop", "_seeds", "closed",
+        "lines", "may_be_moved",
         "opened", "opening", "over", "status",
     )  # fmt: skip
 
@@ -172,6 +173,8 @@ class Relay:
         self._early: list[bytes] = []
         self._begun = b""
         self._last = b""
+        self._seeds = 0
+        self._further: asyncio.Future[None] | None = None
         self.lines = bytearray()
         self.opening = b""
         self.over = False
@@ -209,6 +212,30 @@ class Relay:
         if self.opening:
             client.push(self.opening)
 
+    def further(self, seeds: int) -> asyncio.Future[None]:
+        """Done once the pod has told more than the ``seeds`` tokens that it was handed, or the stream has closed."""
+        further: asyncio.Future[None] = self._loop.create_future()
+        self._seeds, self._further = seeds, further
+        if self.closed.done():
+            self._go_further()
+        else:
+            self._look_further()
+        return further
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody waits for a further token."""
+        return self._further is not None
+
+    def _look_further(self) -> None:
+        if self._further is not None and sse.told_tokens(self.lines, self._seeds + 1) > self._seeds:
+            self._go_further()
+
+    def _go_further(self) -> None:
+        if self._further is not None and not self._further.done():
+            self._further.set_result(None)
+        self._further = None
+
     # told by a connection that moves the stream without us
 
     def moved(self, activity: Callable[[], float]) -> None:
@@ -244,6 +271,8 @@ class Relay:
             return
         if not self.closed.done():
             self._pass_on(sse.take_progress(events, self.lines))
+            if self._further is not None:
+                self._look_further()
 
     def on_end(self) -> None:
         self._is_over()
@@ -279,5 +308,6 @@ class Relay:
     def _close(self, error: UpstreamError | None) -> None:
         if not self.closed.done():
             self.closed.set_result(None) if error is None else self.closed.set_exception(error)
+            self._go_further()
             self.closed.exception()  # looked at: a request that was cancelled meanwhile must not leave a warning
         self._open()

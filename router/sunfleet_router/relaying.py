@@ -47,9 +47,14 @@ class RelayingConnection(Connection):
         if self._sink is None:  # the whole stream came at once
             self._stepping = False
             self._pump.run()
-        elif sink.opened.done():
+        elif sink.opened.done() and not sink.waits:
             self._clean = self._between and data.endswith(b"\r\n")
         else:
+            self._pump.next()
+
+    def read_on(self, sink: Sink) -> None:
+        going_on = sink is self._sink and self._stepping and self._transport is not None
+        if going_on and isinstance(sink, Relay) and sink.waits:
             self._pump.next()
 
     def hand_over(self, sink: Sink, client: Client | None) -> None:

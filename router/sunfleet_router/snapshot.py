@@ -60,8 +60,9 @@ class Endpoint:
 class Timeouts:
     """Seconds per phase, as in ``SunModel.spec.traffic.timeouts``."""
 
+    connect: float = 2.0
     prefill: float = 30.0
-    kv_load: float = 10.0
+    kv_load: float = 30.0
     first_token: float = 60.0
     inter_token: float = 30.0
     request: float = 600.0

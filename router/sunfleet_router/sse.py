@@ -51,6 +51,21 @@ def take_progress(events: bytes, lines: bytearray) -> bytes:
     return b"\n".join(kept)[1:]
 
 
+def told_tokens(lines: bytes | bytearray, most: int) -> int:
+    """How many tokens some progress lines tell; counts to ``most`` and no further. A line that cannot be read counts as
+    many: what it tells is unknown, but something is.
+    """
+    count = 0
+    for line in lines.splitlines():
+        try:
+            count += len(wire.Progress.from_line(line).token_ids)
+        except ValueError:
+            return most
+        if count >= most:
+            break
+    return count
+
+
 def last_event(events: bytes) -> bytes:
     """The last of some whole events, without its end."""
     body = events.rstrip(b"\r\n")

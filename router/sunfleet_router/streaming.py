@@ -26,7 +26,7 @@ from sunfleet_router.errors import (
 )
 from sunfleet_router.metrics import Metrics
 from sunfleet_router.pairing import Pairing, Prefilled
-from sunfleet_router.phases import blame, check_opening, phase, until_closed
+from sunfleet_router.phases import blame, check_opening, phase, until, until_closed
 from sunfleet_router.relay import ClientStream, Relay
 from sunfleet_router.settings import RouterSettings
 from sunfleet_router.snapshot import Endpoint
@@ -147,8 +147,9 @@ class Streaming:
         pod, before = seat.endpoint, len(telling.told.tokens)
         call.name_pod(DECODE_POD_HEADER, pod)
         relay = Relay(asyncio.get_running_loop(), may_be_moved=call.reply.on_pump)
-        with blame(pod), call.visit.trace.phase("first_token"):
-            connection = await self._open(call, pod, body, relay)
+        begins = not telling.told.tokens
+        with blame(pod), call.visit.trace.phase("kv_load"):
+            connection = await self._open(call, pod, body, relay, begins=begins)
         made.hold.taken = True
         self._pairing.trust(pod)
         try:
@@ -156,8 +157,8 @@ class Streaming:
             if not relay.over:
                 stream.attach(connection)
             relay.flow_to(stream)
-            connection.hand_over(relay, stream.on_pump)
-            error = await self._end(call, relay, stream)
+            seeds = len(telling.told.output) if begins else 0
+            error = await self._end(call, relay, stream, connection, seeds)
         finally:
             if not relay.over:
                 connection.abort()
@@ -167,12 +168,19 @@ class Streaming:
             self._pairing.spend(call, seat, made, len(telling.told.tokens) - before)
         self._conclude(call, telling, pod, error)
 
-    async def _open(self, call: Call, pod: Endpoint, body: bytes, relay: Relay) -> Connection:
-        """Send the request and wait for its first event."""
-        timeouts = call.task.limits.timeouts
-        with phase("first_token", timeouts.kv_load + timeouts.first_token, call.deadline):
+    async def _open(self, call: Call, pod: Endpoint, body: bytes, relay: Relay, *, begins: bool) -> Connection:
+        """Send the request and wait for its first event.
+
+        A stream that ``begins`` tells the token that it was handed as soon as the pod has the prompt's KV; one that
+        goes on is silent until the pod has made a token of its own.
+        """
+        timeouts, path = call.task.limits.timeouts, legs.PATHS[call.ask.kind]
+        name, seconds = ("kv_load", timeouts.kv_load) if begins else (
+            "first_token", timeouts.kv_load + timeouts.first_token
+        )  # fmt: skip
+        with phase(name, seconds, call.deadline):
             try:
-                connection = await self._upstream.start(pod, legs.PATHS[call.ask.kind], call.headers, body, relay)
+                connection = await self._upstream.start(pod, path, call.headers, body, relay, timeouts.connect)
             except UpstreamError as error:
                 raise verdict.of_exchange("decode", error) from error
             try:
@@ -194,10 +202,18 @@ class Streaming:
             self._metrics.replayed_tokens.labels(name).inc(len(telling.told.tokens))
         return telling.stream
 
-    async def _end(self, call: Call, relay: Relay, stream: ClientStream) -> BaseException | None:
-        """What the leg ended with."""
+    async def _end(
+        self, call: Call, relay: Relay, stream: ClientStream, connection: Connection, seeds: int
+    ) -> BaseException | None:
+        """What the leg ended with. ``seeds``: how many tokens it tells that the pod has not made."""
         timeouts = call.task.limits.timeouts
         try:
+            if seeds:
+                with call.visit.trace.phase("first_token"):
+                    further, limit = relay.further(seeds), timeouts.first_token
+                    connection.read_on(relay)
+                    await until(further, relay, stream, "first_token", limit, call.deadline, timeouts.request)
+            connection.hand_over(relay, stream.on_pump)
             return await until_closed(relay, stream, timeouts.inter_token, call.deadline, timeouts.request)
         except PhaseTimeoutError as late:
             return late
@@ -217,4 +233,6 @@ class Streaming:
             telling.broken.error.pod = pod.uid
             self._pairing.note(call, telling.broken.error)
         else:
+            if isinstance(error, PhaseTimeoutError):
+                self._metrics.timed_out(call.task.name, error)
             self._pairing.shun(call, pod.uid, unreachable=telling.broken.reason == "cut")

@@ -11,7 +11,14 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sunfleet_router.connection import ConnectFailedError, Connection, ConnectionCutError, Sink, UpstreamError
+from sunfleet_router.connection import (
+    ConnectFailedError,
+    Connection,
+    ConnectionCutError,
+    ConnectTimeoutError,
+    Sink,
+    UpstreamError,
+)
 from sunfleet_router.credentials import Credentials
 from sunfleet_router.relaying import RelayingConnection
 from sunfleet_router.snapshot import Endpoint
@@ -47,25 +54,28 @@ class Upstream:
         self._addresses: dict[Connection, Address] = {}
 
     async def fetch(
-        self, endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None, *, limit: int, resend: bool
-    ) -> Reply:
+        self, endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None, *,
+        limit: int, resend: bool, connect: float | None = None,
+    ) -> Reply:  # fmt: skip
         """One whole answer of at most ``limit`` bytes. ``body=None`` is a GET. Cancelling it ends the exchange at once.
 
         ``resend``: the request may be sent twice, so one that met a stale connection goes out again on a new one.
+        ``connect``: seconds for a new connection, in place of the usual ones.
         """
         try:
-            return await self._fetch_once(endpoint, path, headers, body, limit)
+            return await self._fetch_once(endpoint, path, headers, body, limit, connect)
         except ConnectionCutError as cut:
             if not (resend and cut.stale):
                 raise
             self._drop_idle((endpoint.host, endpoint.port))
-            return await self._fetch_once(endpoint, path, headers, body, limit)
+            return await self._fetch_once(endpoint, path, headers, body, limit, connect)
 
     async def _fetch_once(
-        self, endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None, limit: int
-    ) -> Reply:
+        self, endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None, limit: int,
+        connect: float | None,
+    ) -> Reply:  # fmt: skip
         sink = _WholeAnswer(asyncio.get_running_loop(), limit)
-        connection = await self.start(endpoint, path, headers, body, sink)
+        connection = await self.start(endpoint, path, headers, body, sink, connect)
         try:
             return await sink.reply
         finally:
@@ -73,10 +83,12 @@ class Upstream:
                 connection.abort()
 
     async def start(
-        self, endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None, sink: Sink
-    ) -> Connection:
+        self, endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None, sink: Sink,
+        connect: float | None = None,
+    ) -> Connection:  # fmt: skip
         """Send a request whose answer goes to ``sink``; the caller aborts the connection to stop listening."""
-        connection = self._take((endpoint.host, endpoint.port)) or await self._connect((endpoint.host, endpoint.port))
+        address = endpoint.host, endpoint.port
+        connection = self._take(address) or await self._connect(address, connect or self._connect_timeout)
         connection.send(_head(endpoint, path, self._with_key(headers), body), body or b"", sink)
         return connection
 
@@ -133,15 +145,15 @@ class Upstream:
             return None
         return Tls(self._credentials.to_engines, self._credentials.engine_name)
 
-    async def _connect(self, address: Address) -> Connection:
+    async def _connect(self, address: Address, seconds: float) -> Connection:
         tls = self._tls()
         kind = RelayingConnection if self._sockets.relays and tls is None else Connection
         make = functools.partial(kind, asyncio.get_running_loop())
         try:
-            async with asyncio.timeout(self._connect_timeout):
+            async with asyncio.timeout(seconds):
                 connection: Connection = await self._sockets.connect(make, *address, tls)
         except TimeoutError:
-            raise ConnectFailedError(f"no connection within {self._connect_timeout:g} s") from None
+            raise ConnectTimeoutError(f"no connection within {seconds:g} s") from None
         except OSError as error:
             raise ConnectFailedError(f"no connection: {error.strerror or type(error).__name__}") from error
         if not connection.usable:

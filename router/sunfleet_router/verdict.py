@@ -8,7 +8,13 @@ from typing import Any, Final, Literal
 import orjson
 
 from sunfleet_router import sse
-from sunfleet_router.connection import BadFramingError, ConnectFailedError, ConnectionCutError, UpstreamError
+from sunfleet_router.connection import (
+    BadFramingError,
+    ConnectFailedError,
+    ConnectionCutError,
+    ConnectTimeoutError,
+    UpstreamError,
+)
 from sunfleet_router.errors import (
     EngineRefusedError,
     Leg,
@@ -26,6 +32,7 @@ _RETRYABLE: Final = frozenset({429, 502, 503, 504})
 _CONTEXT: Final = "maximum context length"
 _ENGINES_OWN: Final = "sun_"  # codes with which an engine ends a request itself
 BUSY: Final = "engine_busy"
+CONNECT_TIMEOUT: Final = "connect_timeout"
 PREEMPTED: Final = "sun_preempted"
 # The KV did not get from one pod to the other: either may be to blame.
 NOT_HANDED_OVER: Final = frozenset({"sun_kv_load_failed", "sun_prompt_not_transferred"})
@@ -107,6 +114,11 @@ def of_exchange(leg: Leg, error: UpstreamError) -> RouterError:
     """An exchange that broke before the client got anything of it."""
     if isinstance(error, EngineEndedError):
         return of_event(leg, sse.payload(error.event))
+    if isinstance(error, ConnectTimeoutError):
+        message = f"The {leg} engine took no connection in time; try again in a moment."
+        late = LegFailedError(leg, message, code=CONNECT_TIMEOUT, retryable=True, unreachable=True)
+        late.status = 504
+        return late
     if isinstance(error, ConnectFailedError | ConnectionCutError):
         message = f"The {leg} engine could not be reached; try again in a moment."
         stale = isinstance(error, ConnectionCutError) and error.stale

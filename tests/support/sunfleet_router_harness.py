@@ -123,7 +123,7 @@ def fleet_file(engines: Engines, **traffic: Any) -> dict[str, Any]:
 def _endpoint(engine: FakeEngine, name: str) -> dict[str, Any]:
     info = {
         "role": engine.role, "kv_capacity_tokens": 16_384, "block_size": 16, "max_model_len": 2048,
-        "kv_fingerprint": FINGERPRINT,
+        "kv_fingerprint": FINGERPRINT, "tells_progress": engine.role == "decode",
     }  # fmt: skip
     return {"url": engine.url, "name": name, "info": info}
 

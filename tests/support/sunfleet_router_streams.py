@@ -102,3 +102,18 @@ async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
             return
         await asyncio.sleep(0.02)
     raise AssertionError("it did not come about in time")
+
+
+def error_event(stream: str) -> dict[str, Any]:
+    """The error that ends a stream: one event, and no [DONE]."""
+    assert "[DONE]" not in stream
+    last = stream.removesuffix("\n\n").rsplit("\n\n", 1)[-1]
+    error: dict[str, Any] = json.loads(last.removeprefix("data: "))["error"]
+    assert error["message"]
+    return error
+
+
+def good_events(stream: str) -> list[Any]:
+    """The events of a stream but for the end mark and an error."""
+    lines = [line.removeprefix("data: ") for line in stream.split("\n\n") if line]
+    return [event for event in map(json.loads, filter(lambda line: line != "[DONE]", lines)) if "error" not in event]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from sunfleet_api import wire
 from sunfleet_fakes.harness import expected_text, tokenize
 from sunfleet_router_harness import Engines, Router, RouterFactory
+from sunfleet_router_streams import error_event, good_events
 
 TEXT: dict[str, Any] = {"model": "acme/maths", "prompt": "one two three", "max_tokens": 16}
 PATH = "/v1/completions"
@@ -18,20 +18,6 @@ PATH = "/v1/completions"
 
 def right_text() -> str:
     return expected_text("maths", "base", tokenize("one two three"), answer_tokens=16, max_tokens=16)
-
-
-def error_event(stream: str) -> dict[str, Any]:
-    """The error that ends a stream: one event, and no [DONE]."""
-    assert "[DONE]" not in stream
-    last = stream.removesuffix("\n\n").rsplit("\n\n", 1)[-1]
-    error: dict[str, Any] = json.loads(last.removeprefix("data: "))["error"]
-    assert error["message"]
-    return error
-
-
-def good_events(stream: str) -> list[Any]:
-    lines = [line.removeprefix("data: ") for line in stream.split("\n\n") if line]
-    return [event for event in map(json.loads, filter(lambda line: line != "[DONE]", lines)) if "error" not in event]
 
 
 @pytest.mark.parametrize("field", wire.REQUIRED_TRANSFER_FIELDS)
@@ -168,36 +154,3 @@ async def test_an_end_mark_that_is_missing_after_the_whole_text_is_written_by_th
     stream = await router.stream(PATH, TEXT)
     assert stream.endswith("data: [DONE]\n\n")
     assert "".join(event["choices"][0]["text"] for event in good_events(stream)) == right_text()
-
-
-@pytest.mark.parametrize(
-    ("clock", "role", "fault", "code"),
-    [
-        ("prefillSeconds", "prefill", {"hang": "prefill"}, "prefill_timeout"),
-        ("requestSeconds", "prefill", {"hang": "accept"}, "request_timeout"),
-        ("firstTokenSeconds", "decode", {"hang": "first_token"}, "first_token_timeout"),
-        ("requestSeconds", "decode", {"hang": "kv_load"}, "request_timeout"),
-    ],
-)
-async def test_a_phase_that_takes_too_long_is_504_and_named(
-    start_router: RouterFactory, engines: Engines, clock: str, role: str, fault: dict[str, Any], code: str
-) -> None:
-    router = await start_router(timeouts={"kvLoadSeconds": 1, clock: 1})
-    (engines.configure_prefills if role == "prefill" else engines.configure_decoders)(**fault)
-    status, answer = await router.post(PATH, {**TEXT, "stream": True})
-    assert (status, answer["error"]["code"]) == (504, code)
-
-
-@pytest.mark.parametrize(
-    ("clock", "code"), [("interTokenSeconds", "inter_token_timeout"), ("requestSeconds", "request_timeout")]
-)
-async def test_a_stream_that_falls_silent_ends_with_an_error(
-    start_router: RouterFactory, engines: Engines, clock: str, code: str
-) -> None:
-    router = await start_router(timeouts={clock: 1}, settings={"resume_limit": 0})
-    engines.configure_decoders(hang="stream", hang_after_tokens=3)
-    stream = await router.stream(PATH, TEXT)
-    assert error_event(stream)["code"] == code
-    assert len(good_events(stream)) == 3
-    await asyncio.sleep(0.2)
-    assert engines.decode_requests()[0]["outcome"] == "disconnected"

@@ -62,7 +62,7 @@ async def test_a_request_is_one_trace_with_a_span_for_each_phase_which_the_engin
         await answer.read()
     await traced.settled()
     found = spans(exporter)
-    phases = {"route", "queue", "prefill", "decode"} | ({"first_token"} if stream else set())
+    phases = {"route", "queue", "prefill", "decode"} | ({"kv_load", "first_token"} if stream else set())
     assert found.keys() == phases | {"completion"}
     assert {trace_of(one) for one in found.values()} == {CLIENTS.split("-")[1]}
     root = found["completion"]

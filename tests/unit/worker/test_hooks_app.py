@@ -27,6 +27,8 @@ class Engine:
         self.told: list[frozenset[str]] = []
         model, cache = SimpleNamespace(max_model_len=100), SimpleNamespace(num_gpu_blocks=11, block_size=16)
         self.vllm_config = SimpleNamespace(model_config=model, cache_config=cache)
+        state = SimpleNamespace(detokenizer=SimpleNamespace(num_output_tokens=lambda: 7))
+        self.output_processor = SimpleNamespace(external_req_ids={"cmpl-abc-0": ["i"]}, request_states={"i": state})
 
     async def notify_kv_transfer_request_rejected(self, request_id: str, params: dict[str, Any]) -> None:
         assert list(params) == [KEY_RELEASE]
@@ -66,6 +68,14 @@ def test_a_decode_pod_has_nothing_to_release(engine: Engine) -> None:
     client, _ = pod("decode", engine)
     body = {"kv_transfer_params": {"remote_request_id": "r"}}
     assert client.post(wire.RELEASE_PATH, json=body).status_code == 404
+
+
+def test_a_decode_pod_tells_how_far_a_request_is(engine: Engine) -> None:
+    client, _ = pod("decode", engine)
+    assert client.get(wire.PROGRESS_PATH, params={"request": "abc"}).json() == {"tokens": 7}
+    unknown = client.get(wire.PROGRESS_PATH, params={"request": "other"})
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "request_not_found")
+    assert pod("prefill", engine)[0].get(wire.PROGRESS_PATH, params={"request": "abc"}).status_code == 404
 
 
 @pytest.mark.parametrize(("role", "exported"), [("decode", 0.0), ("prefill", None)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,19 +17,20 @@ from vllm.v1.outputs import LogprobsLists
 
 from sunfleet_api import wire
 from sunfleet_worker.frontend.steps import single_tokens, step_by_step
+from sunfleet_worker.frontend.streams import WatchedEngine
 from sunfleet_worker.handover import KEY_STEPWISE
 
 IDS = encode("abcdef")
 COMPUTED: list[int] = []
 
 
-def request(seed: int, **params: Any) -> tuple[Any, RequestOutputCollector]:
+def request(seed: int, external: str = "r", **params: Any) -> tuple[Any, RequestOutputCollector]:
     """A processor that waits for the request's first output, and the request's collector."""
     extra = {"kv_transfer_params": complete(sun_output_token_ids=IDS[:seed], **params)}
     sampling = SamplingParams(output_kind=RequestOutputKind.DELTA, extra_args=extra)
     processor = step_by_step(OutputProcessor(TOKENIZER, log_stats=True), COMPUTED.append)
     queue = RequestOutputCollector(sampling.output_kind, "r")
-    core = EngineCoreRequest("r", PROMPT, None, sampling, None, 0.0, None, None, None, external_req_id="r")
+    core = EngineCoreRequest("r", PROMPT, None, sampling, None, 0.0, None, None, None, external_req_id=external)
     processor.add_request(core, None, None, 0, queue)
     return processor, queue
 
@@ -89,6 +91,21 @@ def test_what_a_pod_computed_of_a_prompt_is_told_once() -> None:
     processor.process_outputs([EngineCoreOutput("r", IDS[:2], prefill_stats=prefill)], 1.0, IterationStats())
     processor.process_outputs([EngineCoreOutput("r", [IDS[2]])], 2.0, IterationStats())
     assert COMPUTED == [2]
+
+
+@pytest.mark.parametrize("external", ["chatcmpl-abc", "cmpl-abc-0"])
+def test_it_is_known_how_far_a_request_is_from_its_seed_to_its_end(external: str) -> None:
+    processor, _ = request(2, external)
+    engine: Any = SimpleNamespace(output_processor=processor)
+    watched, told = WatchedEngine(engine, print), []
+    told.append(watched.tokens_of("abc"))
+    for ids in (IDS[:2], [IDS[2]]):
+        processor.process_outputs([EngineCoreOutput("r", ids)], 1.0, IterationStats())
+        told.append(watched.tokens_of("abc"))
+    assert told == [0, 2, 3]
+    assert watched.tokens_of("ab") is None
+    processor.process_outputs([EngineCoreOutput("r", [9], finish_reason=FinishReason.STOP)], 1.0, IterationStats())
+    assert watched.tokens_of("abc") is None
 
 
 def test_single_tokens_keep_what_belongs_to_each_and_leave_the_end_to_the_last() -> None:

@@ -75,6 +75,7 @@ class Controls:
             max_model_len=engine.settings.max_model_len,
             kv_fingerprint=engine.settings.kv_fingerprint,
             engine_version=ENGINE_VERSION,
+            tells_progress=True,
         )
         return JSONResponse(info.model_dump())
 
@@ -126,6 +127,16 @@ class Controls:
         finally:
             await engine.notify()
         return JSONResponse(asdict(entry))
+
+    async def progress(self, request: Request) -> Response:
+        """Output tokens of a request that this pod works on."""
+        if self._engine.behaviour.hang == "progress":
+            await asyncio.Event().wait()
+        asked = request.query_params.get("request")
+        for record in reversed(self._engine.records):
+            if record.headers.get("x-request-id") == asked and record.outcome == "running":
+                return JSONResponse(wire.LegProgress(tokens=record.tokens).model_dump())
+        return JSONResponse({"error": {"message": "no such request is worked on", "code": 404}}, 404)
 
     async def release(self, request: Request) -> Response:
         """Frees the KV of one request that no decoder will read; says whether it was still held."""
@@ -180,6 +191,7 @@ def create_app(engine: Engine, reset: Callable[[Scope], None]) -> Starlette:
         Route("/tokenize", controls.tokenize, methods=["POST"]),
         Route("/detokenize", controls.detokenize, methods=["POST"]),
         Route("/metrics", controls.metrics),
+        Route(wire.PROGRESS_PATH, controls.progress),
         Route(wire.RELEASE_PATH, controls.release, methods=["POST"]),
         Route(handover.KV_PATH + "/{engine_id}/{request_id}", controls.kv),
         Route("/fake/config", controls.get_config, methods=["GET"]),

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-Phase = Literal["none", "accept", "prefill", "kv_load", "first_token", "stream", "release"]
+Phase = Literal["none", "accept", "prefill", "kv_load", "first_token", "stream", "release", "progress"]
 Death = Literal["exit", "reset", "truncate"]
 Framing = Literal["clean", "split", "merged", "crlf", "garbage", "no_done"]
 
@@ -48,7 +48,7 @@ class Behaviour(Faults):
     accept_seconds: float = 0.0
     prefill_seconds: float = 0.0
     kv_load_seconds: float = 0.0
-    first_token_seconds: float = 0.0
+    first_token_seconds: float = 0.0  # of a decode pod: until its own, after the one that it was handed
     models_seconds: float = 0.0
     kv_blocks: int = Field(default=1024, ge=1)
     kv_lease_seconds: float = 30.0

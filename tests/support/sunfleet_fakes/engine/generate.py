@@ -91,7 +91,6 @@ class Leg:
         behaviour = self._behaviour
         await self._phase("kv_load", behaviour.kv_load_seconds)
         kv, cached = await self._load(request)
-        await self._phase("first_token", behaviour.first_token_seconds)
         tag = self._tag_after(kv, request)
         seeds = list(request.seed_tokens) or [tokens.later_token(tag, 0, self._natural_length(request))]
         answer = self._answer_to(request, cached)
@@ -188,6 +187,8 @@ class Leg:
                 await self._writer.die(b'{"id":"cut off')
             if sent == behaviour.fail_after_tokens:
                 raise ApiError(503, behaviour.fail_message, code=behaviour.fail_code, kind="Fault")
+            if position == len(seeds):
+                await self._phase("first_token", behaviour.first_token_seconds)
             if behaviour.hang == "stream" and sent >= behaviour.hang_after_tokens:
                 await _for_ever()
             if position >= len(seeds):

@@ -12,7 +12,7 @@ from vllm.config import VllmConfig
 from sunfleet_api import names, wire
 from sunfleet_api.worker import WorkerSettings
 from sunfleet_worker.errors import NOT_READY, RequestError, ended_by_engine
-from sunfleet_worker.frontend.gate import INFO_PATH, READY_PATH, Gate, Traffic
+from sunfleet_worker.frontend.gate import INFO_PATH, READY_PATH, Gate, NotServedError, Traffic
 from sunfleet_worker.frontend.metrics import PodMetrics
 from sunfleet_worker.frontend.serving import SunChat, SunCompletion, serving_for
 from sunfleet_worker.frontend.standing import Standing
@@ -50,6 +50,15 @@ def install(
         reason = "draining" if traffic.draining else standing.reason
         return JSONResponse({"ready": not reason, "reason": reason}, status_code=503 if reason else 200)
 
+    if role == names.ROLE_DECODE:
+
+        @app.get(wire.PROGRESS_PATH)
+        async def get_progress(request: str) -> wire.LegProgress:
+            tokens = engine.tokens_of(request)
+            if tokens is None:
+                raise NotServedError("This pod works on no such request.", code="request_not_found")
+            return wire.LegProgress(tokens=tokens)
+
     if role == names.ROLE_PREFILL:
 
         @app.post(wire.RELEASE_PATH, status_code=HTTPStatus.NO_CONTENT)
@@ -83,6 +92,7 @@ def engine_info(settings: WorkerSettings, vllm_config: VllmConfig, engine_versio
         kv_fingerprint=settings.kv_fingerprint,
         engine_version=engine_version,
         accelerators=settings.tensor_parallel_size,
+        tells_progress=settings.role == names.ROLE_DECODE,
     )
 
 

@@ -37,11 +37,12 @@ ALLOWED: Final = GENERATING | {
     ("GET", READY_PATH),
     ("GET", INFO_PATH),
     ("POST", wire.RELEASE_PATH),  # on prefill pods
+    ("GET", wire.PROGRESS_PATH),  # on decode pods
 }
 
 
 class NotServedError(RequestError):
-    """The route does not exist on a pod."""
+    """The route, or what it is asked for, does not exist on a pod."""
 
     status = HTTPStatus.NOT_FOUND
     kind = "invalid_request_error"

@@ -55,6 +55,19 @@ class WatchedEngine:
                         raise EngineEndedError(ended_by_engine(code))
                 yield output
 
+    def tokens_of(self, request_id: str) -> int | None:
+        """How many output tokens the request with this ``x-request-id`` has so far; ``None`` for none that runs here.
+
+        The engine derives its own ids from the header: one of a chat, and of a completion one for each prompt.
+        """
+        processor = self._engine.output_processor
+        for name in (f"chatcmpl-{request_id}", f"cmpl-{request_id}-0"):
+            for internal in reversed(processor.external_req_ids.get(name, ())):
+                state = processor.request_states.get(internal)
+                if state is not None and state.detokenizer is not None:
+                    return int(state.detokenizer.num_output_tokens())
+        return None
+
     async def release(self, request_ids: Sequence[str]) -> None:
         """Free the KV that this pod holds for finished requests; see ``SunConnector.release``.
 
