@@ -58,7 +58,7 @@ def told_tokens(lines: bytes | bytearray, most: int) -> int:
     count = 0
     for line in lines.splitlines():
         try:
-            count += len(wire.Progress.from_line(line).token_ids)
+            count += len(wire.Progress.from_line(bytes(line)).token_ids)
         except ValueError:
             return most
         if count >= most:

@@ -28,15 +28,15 @@ def all_run(engines: Engines, count: int) -> bool:
     return running(engines.decode) + running(engines.decode_too) == count
 
 
-async def held_open(router: Router, count: int) -> list[asyncio.Future[str]]:
+async def held_open(router: Router, count: int) -> list[asyncio.Task[str]]:
     """Streams that have begun and do not end."""
     before = router.parts.load.decodes.total()
-    streams = [asyncio.ensure_future(router.stream(PATH, LONG)) for _ in range(count)]
+    streams = [asyncio.create_task(router.stream(PATH, LONG)) for _ in range(count)]
     await until(lambda: router.parts.load.decodes.total() == before + count)
     return streams
 
 
-async def let_go(*streams: asyncio.Future[str]) -> None:
+async def let_go(*streams: asyncio.Task[str]) -> None:
     for stream in streams:
         stream.cancel()
     await asyncio.gather(*streams, return_exceptions=True)
@@ -63,7 +63,7 @@ async def test_two_routers_that_look_now_and_then_fill_the_pods_alike(
 ) -> None:
     routers = [await start_router(), await start_router()]
     engines.configure_decoders(hang="stream", hang_after_tokens=1)
-    streams: list[asyncio.Future[str]] = []
+    streams: list[asyncio.Task[str]] = []
     for _ in range(3):
         for router in routers:
             streams += await held_open(router, 3)
