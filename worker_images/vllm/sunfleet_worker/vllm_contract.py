@@ -142,6 +142,10 @@ HELD: Final[tuple[Held | HeldField, ...]] = (
     Held(_OUTPUTS, "RequestOutputCollector.get", ()),
     Held(_OUTPUTS, "RequestOutputCollector.get_nowait", ()),
     Held(_OUTPUTS, "OutputProcessor.add_request", ("request", "prompt", "parent_req", "request_index", "queue")),
+    HeldField(_OUTPUTS, "OutputProcessor", "external_req_ids"),
+    HeldField(_OUTPUTS, "OutputProcessor", "request_states"),
+    HeldField(_OUTPUTS, "RequestState", "detokenizer"),
+    Held("vllm.v1.engine.detokenizer", "IncrementalDetokenizer.num_output_tokens", ()),
     Held(
         _OUTPUTS,
         "OutputProcessor.process_outputs",
