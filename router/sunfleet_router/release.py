@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
@@ -21,7 +22,8 @@ from sunfleet_router.upstream import Upstream
 
 logger = logging.getLogger(__name__)
 
-_MOST: Final = 256  # calls at once; what comes above waits for its lease
+_MOST: Final = 256  # calls at once
+_LONGEST: Final = 4096  # that wait for their turn; what comes above waits for its lease
 _SECONDS: Final = 5.0
 _ANSWER_LIMIT: Final = 64 << 10
 
@@ -55,6 +57,7 @@ class Releaser:
         self._upstream = upstream
         self._outcomes = outcomes
         self._calls: set[asyncio.Task[None]] = set()
+        self._next: deque[tuple[Endpoint, Mapping[str, Any], Mapping[str, str]]] = deque()
 
     def holding(self, pod: Endpoint, transfer: Mapping[str, Any], headers: Mapping[str, str]) -> Hold:
         """Release the KV that ``transfer`` names unless it is taken by the end, however that comes."""
@@ -62,21 +65,29 @@ class Releaser:
 
     @property
     def pending(self) -> int:
-        """Calls under way."""
-        return len(self._calls)
+        """Calls under way, or to come."""
+        return len(self._calls) + len(self._next)
 
     async def close(self) -> None:
-        """Wait for the calls under way; each ends by itself within seconds."""
+        """Wait for the calls under way; each ends by itself within seconds. Those to come are left to the lease."""
+        self._next.clear()
         await asyncio.gather(*self._calls)
 
     def start(self, pod: Endpoint, transfer: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         """Release it in the background."""
-        if len(self._calls) >= _MOST:
+        if len(self._calls) < _MOST:
+            call = asyncio.get_running_loop().create_task(self._release(pod, transfer, headers))
+            self._calls.add(call)
+            call.add_done_callback(self._done)
+        elif len(self._next) < _LONGEST:
+            self._next.append((pod, transfer, headers))
+        else:
             self._outcomes.labels("dropped").inc()
-            return
-        call = asyncio.get_running_loop().create_task(self._release(pod, transfer, headers))
-        self._calls.add(call)
-        call.add_done_callback(self._calls.discard)
+
+    def _done(self, call: asyncio.Task[None]) -> None:
+        self._calls.discard(call)
+        if self._next:
+            self.start(*self._next.popleft())
 
     async def _release(self, pod: Endpoint, transfer: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         body = orjson.dumps({"kv_transfer_params": transfer})

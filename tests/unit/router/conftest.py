@@ -18,7 +18,7 @@ from sunfleet_router_harness import FINGERPRINT, Engines, Router, RouterFactory
 
 KINDS = ("native", "asyncio") if pump.BUILT else ("asyncio",)  # that it is built is a test of its own
 # Modules whose tests run on both kinds of sockets; the others take what the product would.
-ON_BOTH = {"test_front", "test_upstream", "test_resume", "test_leaving", "test_faults"}
+ON_BOTH = {"test_front", "test_upstream", "test_resume", "test_leaving", "test_faults", "test_timeouts"}
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -296,3 +296,17 @@ async def test_what_was_used_while_there_was_room_for_all_is_held_against_nobody
         await asyncio.sleep(0)
     await asyncio.gather(*waiting)
     assert order[:10].count("a") in (4, 5)
+
+
+async def test_ten_thousand_mixed_requests_never_cross_to_another_decoders_pods(fleet: Fleet) -> None:
+    pools = {name: tuple(pod(f"{name}-{number}", 100_000) for number in range(3)) for name in ("n/d", "n/e")}
+    fleet.replace(Snapshot({}, pools))  # of equal fingerprints, so nothing else keeps them apart
+    books = Admission(fleet, Load(1.0), Waiting(Bounds(20, 10_000, 1_000_000), Replicas()))
+    for number in range(10_000):
+        name = ("n/d", "n/e")[number * 7 % 3 % 2]
+        wish = replace(claim(100), decoder=name, facts=DecodeFacts(str(number), 100, ("f",)))
+        with await books.reserve(wish) as seat:
+            assert seat.endpoint in pools[name]
+            seat.settle(120, "f")
+            assert seat.endpoint in pools[name]
+    assert not books.reserved

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -181,7 +182,7 @@ async def test_pods_that_hang_open_the_circuit_as_well(start_router: RouterFacto
     router = await start_router(fleet=alone(engines))
     clock = Clock(router)
     pods = [router.parts.fleet.snapshot.tasks["acme/maths"].routes[0].prefill[0]]
-    call: Any = type("Call", (), {"tried": set()})()
+    call: Any = SimpleNamespace(tried=set(), task=SimpleNamespace(name="acme/maths"))
     for _ in range(FAILURES):
         late = PhaseTimeoutError("prefill", 1)
         late.pod = pods[0].uid

@@ -115,10 +115,27 @@ async def test_releases_above_the_bound_are_left_to_the_lease(
     router: Router, engines: Engines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sunfleet_router.release._MOST", 0)
+    monkeypatch.setattr("sunfleet_router.release._LONGEST", 0)
     engines.configure_decoders(fail_status=500)
     await router.post("/v1/completions", TEXT)
     assert counted(router, "dropped") == 1
     assert held(engines) == 1
+
+
+async def test_five_hundred_clients_that_leave_after_their_prefill_leave_no_kv_behind(
+    start_router: RouterFactory, engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sunfleet_router.release._MOST", 16)  # far fewer at once than leave
+    router = await start_router(maxInFlight=1000)
+    engines.configure_prefills(kv_lease_seconds=600)
+    engines.configure_decoders(hang="accept")
+    asked = [asyncio.ensure_future(router.post("/v1/completions", TEXT)) for _ in range(500)]
+    await until(lambda: router.parts.load.decodes.total() == 500, 60)
+    for one in asked:
+        one.cancel()
+    await asyncio.gather(*asked, return_exceptions=True)
+    await router.settled(30)
+    assert (held(engines), counted(router, "released"), counted(router, "dropped")) == (0, 500, 0)
 
 
 async def test_a_router_that_leaves_finishes_its_releases(router: Router, engines: Engines) -> None:
