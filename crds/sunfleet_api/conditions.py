@@ -114,6 +114,7 @@ class Reason(StrEnum):
     FLOATING_REVISION = "FloatingRevision"
     VOLUME_NOT_FOUND = "VolumeNotFound"
     DOWNLOADING = "Downloading"
+    QUANTIZING = "Quantizing"
     # KVContractKnown, KVCompatible
     KV_CONTRACT_KNOWN = "KVContractKnown"
     KV_CONTRACT_UNKNOWN = "KVContractUnknown"

@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from sunfleet_api.shared_decoder import SHARED_DECODER, SharedDecoderSpec
+from sunfleet_api.base import ApiModel
 from sunfleet_api.sun_model import SUN_MODEL, SunModelSpec
 
 # Path below spec -> whether this spec asks for something that does not happen.
-_OF_DECODER: Final[Mapping[str, Callable[[SharedDecoderSpec], bool]]] = {
-    "quantization": lambda spec: spec.quantization is not None,
-}
 _OF_MODEL: Final[Mapping[str, Callable[[SunModelSpec], bool]]] = {
     "prefill.adapter.poolRef": lambda spec: (
         spec.prefill.adapter is not None and spec.prefill.adapter.pool_ref is not None
@@ -23,13 +20,12 @@ _OF_MODEL: Final[Mapping[str, Callable[[SunModelSpec], bool]]] = {
 }
 # Kind -> paths that may be named.
 INACTIVE: Final[Mapping[str, tuple[str, ...]]] = {
-    SHARED_DECODER.kind: tuple(_OF_DECODER),
     SUN_MODEL.kind: tuple(_OF_MODEL),
 }
 
 
-def inactive_fields(spec: SharedDecoderSpec | SunModelSpec) -> tuple[str, ...]:
+def inactive_fields(spec: ApiModel) -> tuple[str, ...]:
     """Paths such as ``spec.autoscaling`` of the fields that are set without effect, sorted."""
-    if isinstance(spec, SharedDecoderSpec):
-        return tuple(f"spec.{path}" for path, ignored in _OF_DECODER.items() if ignored(spec))
+    if not isinstance(spec, SunModelSpec):
+        return ()
     return tuple(f"spec.{path}" for path, ignored in _OF_MODEL.items() if ignored(spec))

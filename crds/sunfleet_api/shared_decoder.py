@@ -12,7 +12,7 @@ from sunfleet_api.digests import KVFingerprint, ShortText
 from sunfleet_api.engine import EngineSpec
 from sunfleet_api.markers import IMMUTABLE, SERVER_DEFAULTED, Cel, Instead, list_map, present_before_and_after
 from sunfleet_api.naming import NAME_RULES
-from sunfleet_api.refs import AllowedModels, ProfileRefs
+from sunfleet_api.refs import AllowedModels, NameRef, ProfileRefs
 from sunfleet_api.scaling import Autoscaling, Replicas, Rollout, ScalingStatus
 from sunfleet_api.template import GRACE_COVERS_DRAIN, PodTemplate
 from sunfleet_api.weights import Uri, WeightsSource
@@ -23,7 +23,7 @@ _OPAQUE: Final = Instead(
     {
         "type": "object",
         "x-kubernetes-preserve-unknown-fields": True,
-        "description": "Pod template of the Job.",
+        "description": 'Overlay over the pods of the Job, whose container is named "tuner".',
     }
 )
 
@@ -56,7 +56,9 @@ class Quantization(ApiModel):
     calibration: Calibration | None = None
     """Texts for schemes that calibrate."""
     output_uri: Annotated[Uri, IMMUTABLE]
-    """Where the quantised checkpoint goes."""
+    """Where the quantised checkpoint goes: pvc://CLAIM/PATH, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX."""
+    credentials_secret_ref: NameRef | None = None
+    """Secret in the same namespace that may write there and read the calibration texts."""
     template: Annotated[dict[str, Any], _OPAQUE] = Field(default_factory=dict)
 
 

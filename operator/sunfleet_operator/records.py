@@ -72,6 +72,15 @@ class DecoderRevision(_Record):
     kv_fingerprint: KVFingerprint
     template: dict[str, Any] = Field(default_factory=dict)
 
+    @property
+    def prefill_report(self) -> ResolverReport:
+        """What adapters run over: prefill stays 16-bit."""
+        return self.base or self.report
+
+    @property
+    def prefill_secret(self) -> str:
+        return self.base_secret if self.base else self.secret
+
 
 class ModelRevision(_Record):
     """One revision of a SunModel's prefill pods; enough to route to them without looking at anything else."""

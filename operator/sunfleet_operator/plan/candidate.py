@@ -108,7 +108,11 @@ def _target(
     """The revision that the spec asks for: the recorded one where it was built before."""
     spec, module = model.spec, resolved(_module(model), report)
     decoder = "/".join(spec.decoder_ref.resolve(observed.key.namespace))
-    base = [contract.report.resolved_uri, contract.report.digest, contract.secret] if spec.prefill.adapter else []
+    base = (
+        [contract.prefill_report.resolved_uri, contract.prefill_report.digest, contract.prefill_secret]
+        if spec.prefill.adapter
+        else []
+    )
     revision = revision_hash(
         "model",
         {
@@ -128,8 +132,8 @@ def _target(
     found = next((record for record in known if record.revision == revision), None)
     if found is not None:
         return found
-    below = model_weights(contract.report.resolved_uri, contract.secret, module.given)
-    in_pod = [resolved(below, contract.report), module] if base else [module]
+    below = model_weights(contract.prefill_report.resolved_uri, contract.prefill_secret, module.given)
+    in_pod = [resolved(below, contract.prefill_report), module] if base else [module]
     rank = (report.config.get(ADAPTER) or {}).get("rank")
     adapter = {"adapter_path": names.ADAPTER_PATH, **({"max_lora_rank": rank} if rank else {})} if base else {}
     kv = contract.kv_fingerprint

@@ -32,6 +32,7 @@ _CALM: Final = frozenset(
     {
         Reason.PENDING,
         Reason.RESOLVING,
+        Reason.QUANTIZING,
         Reason.ROLLING_OUT,
         Reason.MINIMUM_REPLICAS_UNAVAILABLE,
         Reason.DECODER_NOT_READY,

@@ -11,7 +11,6 @@ from sunfleet_api.checkpoint import ADAPTER, CONTEXT_LIMIT
 from sunfleet_api.conditions import DECODER_ROLL_UP, ConditionType, Reason
 from sunfleet_api.digests import KVFingerprint
 from sunfleet_api.fingerprint import decoder_digest, fingerprint, revision_hash
-from sunfleet_api.inactive import inactive_fields
 from sunfleet_api.shared_decoder import DecoderModelStatus, SharedDecoder, SharedDecoderStatus
 from sunfleet_api.worker import ResolverReport
 from sunfleet_operator import records
@@ -21,13 +20,22 @@ from sunfleet_operator.build.protected import protected_changes
 from sunfleet_operator.build.volumes import GivenVolumes
 from sunfleet_operator.build.weights import Weights, model_weights, resolved
 from sunfleet_operator.observed import Children, Defaults, ObservedDecoder
-from sunfleet_operator.plan import conditions, deletion, pods, profiles, replicas, revisions, status, weights
+from sunfleet_operator.plan import (
+    conditions,
+    deletion,
+    pods,
+    profiles,
+    quantization,
+    replicas,
+    revisions,
+    status,
+    weights,
+)
 from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.plan.common import (
     TAKEN_SECONDS,
     asked_download,
     changes_contract,
-    ignored,
     invalid,
     paused,
     refused,
@@ -53,6 +61,7 @@ class _Outcome:
     target: DecoderRevision | None
     fleet: Fleet | None
     rolled: Rolled | None
+    base: ResolverReport | None = None  # the checkpoint of spec.model, which is what is served unless it is quantised
 
 
 def plan(observed: ObservedDecoder, defaults: Defaults, now: datetime, *, refusal: str = "") -> Plan:
@@ -111,16 +120,27 @@ def _decide(
         source, asked, defaults.fetcher.told(source.download), weights.inherited(decoder.spec.template.spec)
     )
     paused_now = decoder.spec.paused
-    resolution = weights.resolve(observed.live, observed.key, observed.children, question, paused=paused_now, now=now)
+    quantized = decoder.spec.quantization
+    others = [quantization.question(decoder, quantized, defaults).id(observed.key)] if quantized else []
+    resolution = weights.resolve(
+        observed.live, observed.key, observed.children, question, paused=paused_now, now=now, leave=others
+    )
+    base = resolution.report
+    if quantized is not None and base is not None and base.config and ADAPTER not in base.config:
+        made = quantization.resolve(
+            observed, decoder, quantized, resolved(asked, base), defaults, now, [question.id(observed.key)]
+        )
+        resolution = replace(made, writes=(*resolution.writes, *made.writes))
+        asked = quantization.in_pod(quantized)
     report = resolution.report
     if report is None or ADAPTER in report.config or not report.config:
-        return _Outcome(want, changes, resolution, None, None, None)
-    target = _target(observed, decoder, report, resolved(asked, report), defaults)
+        return _Outcome(want, changes, resolution, None, None, None, base)
+    target = _target(observed, decoder, report, resolved(asked, report), defaults, base if quantized else None)
     if (paused_now and target not in _records(observed)) or changes:
         # Tasks would follow what is published, and nothing of it exists, or what exists is no pair for them.
         present = _present(observed)
         if present is None:
-            return _Outcome(want, changes, resolution, None, None, None)
+            return _Outcome(want, changes, resolution, None, None, None, base)
         target = present
     usable = {revision_of(d): revisions.available(d) for d in observed.children.deployments}
     work = observed.told.work if observed.told else {}
@@ -129,8 +149,10 @@ def _decide(
     # for two.
     limits = revisions.limits(decoder.spec.rollout, want)
     keep = 1 if _unmoved(observed, target) and want.count + limits.surge > 1 else 0
-    rolled = revisions.roll(fleet, want, decoder.spec.rollout, uris={source.uri}, keep=keep)
-    return _Outcome(want, changes, resolution, target, fleet, rolled)
+    rolled = revisions.roll(
+        fleet, want, decoder.spec.rollout, uris={source.uri, *([quantized.output_uri] if quantized else ())}, keep=keep
+    )
+    return _Outcome(want, changes, resolution, target, fleet, rolled, base)
 
 
 def _current(observed: ObservedDecoder) -> str:
@@ -144,7 +166,12 @@ def _weights(decoder: SharedDecoder) -> Weights:
 
 
 def _target(
-    observed: ObservedDecoder, decoder: SharedDecoder, report: ResolverReport, in_pod: Weights, defaults: Defaults
+    observed: ObservedDecoder,
+    decoder: SharedDecoder,
+    report: ResolverReport,
+    in_pod: Weights,
+    defaults: Defaults,
+    base: ResolverReport | None,
 ) -> DecoderRevision:
     """The revision that the spec asks for: the recorded one where it was built before."""
     spec = decoder.spec
@@ -181,6 +208,8 @@ def _target(
         engine=engine,
         report=report,
         secret=in_pod.secret,
+        base=base,
+        base_secret=_weights(decoder).secret if base else "",
         decoder_digest=decoder_digest(report.digest),
         kv_fingerprint=kv,
         template=template(pod),
@@ -227,7 +256,7 @@ def _verdicts(observed: ObservedDecoder, decoder: SharedDecoder, outcome: _Outco
     if outcome.fleet is not None and outcome.rolled is not None:
         verdicts.append(_progress(observed, outcome.want, outcome.fleet, outcome.rolled))
     verdicts += outcome.want.verdicts
-    verdicts += ignored(inactive_fields(decoder.spec)) + paused(spec_paused=decoder.spec.paused)
+    verdicts += paused(spec_paused=decoder.spec.paused)
     return verdicts
 
 
@@ -275,14 +304,19 @@ def _missing(type_: ConditionType, text: str, children: Children) -> Verdict:
     return Verdict(type_, "False", Reason.MINIMUM_REPLICAS_UNAVAILABLE, text)
 
 
+def _model_status(report: ResolverReport | None, target: DecoderRevision | None) -> DecoderModelStatus:
+    if report is None:
+        return DecoderModelStatus()
+    quantized = target.report.digest if target and target.base else ""
+    return DecoderModelStatus(resolved_uri=report.resolved_uri, digest=report.digest, quantized_digest=quantized)
+
+
 def _fields(observed: ObservedDecoder, outcome: _Outcome) -> dict[str, object]:
     """The status without its conditions and generation."""
-    report, target, fleet = outcome.resolution.report, outcome.target, outcome.fleet
+    report, target, fleet = outcome.base, outcome.target, outcome.fleet
     made = SharedDecoderStatus(
         selector=labels.selector_text(labels.pool_selector(observed.key)),
-        model=DecoderModelStatus(resolved_uri=report.resolved_uri, digest=report.digest)
-        if report
-        else DecoderModelStatus(),
+        model=_model_status(report, target),
         decoder_digest=target.decoder_digest if target else "",
         kv_fingerprint=target.kv_fingerprint if target else KVFingerprint(),
         update_revision=target.revision if target else "",

@@ -149,7 +149,7 @@ def _other_decoder(model: SunModel, contract: DecoderRevision, report: ResolverR
 def unreachable_base(observed: ObservedModel, model: SunModel, contract: DecoderRevision) -> Verdict | None:
     """An adapter runs over the decoder's checkpoint, and a claim can be mounted in its own namespace only."""
     namespace, _ = model.spec.decoder_ref.resolve(observed.key.namespace)
-    uri = parse_uri(contract.report.resolved_uri)
+    uri = parse_uri(contract.prefill_report.resolved_uri)
     if model.spec.prefill.adapter is None or uri.scheme not in MOUNTED_SCHEMES:
         return None
     if uri.scheme == "file":
@@ -157,8 +157,8 @@ def unreachable_base(observed: ObservedModel, model: SunModel, contract: Decoder
     if namespace == observed.key.namespace:
         return None
     message = (
-        f"the adapter needs the decoder's checkpoint {contract.report.resolved_uri}, a volume claim of namespace "
-        f"{namespace}, which cannot be mounted in {observed.key.namespace}: put this SunModel there, "
+        f"the adapter needs the decoder's checkpoint {contract.prefill_report.resolved_uri}, a volume claim of "
+        f"namespace {namespace}, which cannot be mounted in {observed.key.namespace}: put this SunModel there, "
         "or serve the decoder from hf://"
     )
     return Verdict(ConditionType.RESOLVED_REFS, "False", Reason.VOLUME_CLAIM_NOT_FOUND, message)
@@ -166,7 +166,7 @@ def unreachable_base(observed: ObservedModel, model: SunModel, contract: Decoder
 
 def _unmounted_base(model: SunModel, contract: DecoderRevision) -> Verdict | None:
     """The decoder's volume is a matter of its own template; the task's has to mount it too."""
-    base = contract.report.resolved_uri
+    base = contract.prefill_report.resolved_uri
     if GivenVolumes.of(model.spec.template.spec).find(parse_uri(base).location) is not None:
         return None
     message = (
