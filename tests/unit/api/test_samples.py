@@ -14,7 +14,7 @@ DOCUMENTS = [
     pytest.param(document, id=f"{path.relative_to(SAMPLES)}: {document['metadata']['name']}")
     for path in sorted(SAMPLES.rglob("*.yaml"))
     for document in yaml.safe_load_all(path.read_text())
-    if document and document["apiVersion"].startswith(f"{names.GROUP}/")
+    if document and str(document.get("apiVersion")).startswith(f"{names.GROUP}/")
 ]
 
 
