@@ -60,11 +60,12 @@ def test_the_counts_that_the_scaler_wants_are_told_for_the_objects_own_namespace
     assert {(one["metric"]["kind"], one["metric"]["name"]) for one in found} >= {("SunModel", BUSY)}
 
 
-def test_every_alert_can_be_evaluated(prometheus: Prometheus) -> None:
+def test_every_rule_can_be_evaluated_and_no_alert_fires(prometheus: Prometheus) -> None:
     rules = yaml.safe_load((MANIFESTS / "alerts/rules.yaml").read_text())
     for group in rules["spec"]["groups"]:
         for rule in group["rules"]:
-            assert not prometheus.query(rule["expr"]), f"{rule['alert']} fires on a fleet that is well"
+            found = prometheus.query(rule["expr"])
+            assert not found or "record" in rule, f"{rule['alert']} fires on a fleet that is well"
 
 
 def test_what_is_scraped_is_every_router_operator_and_engine(

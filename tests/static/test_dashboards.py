@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,11 +13,36 @@ import yaml
 
 from checkout import ROOT
 from exports import exported
+from grafana_schema import faults
 
 FOLDER = ROOT / "manifests/components/dashboards"
 BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
 EACH = pytest.mark.parametrize("name", BOARDS)
 _NAME = re.compile(r"(?:sunfleet_|vllm:)\w+")
+
+
+@EACH
+def test_a_dashboard_is_one_by_grafanas_schema(name: str) -> None:
+    assert faults(BOARDS[name]) == []
+
+
+WRONG: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "a field that Grafana does not know": (lambda board: board["panels"][0].update(colour="red"), "colour"),
+    "a number as text": (lambda board: board["panels"][0]["gridPos"].update(x="12"), "grid_pos.x"),
+    "a choice that there is not": (lambda board: board["panels"][0]["options"]["legend"].update(displayMode="wild"),
+                                   "display_mode"),
+    "a field of a query": (lambda board: board["panels"][0]["targets"][0].update(query="up"), "query"),
+    "a style of a line": (lambda board: board["panels"][0]["fieldConfig"]["defaults"].update(custom={"drawStyle": "x"}),
+                           "draw_style"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG, ids=str)
+def test_what_grafana_would_not_understand_is_found(case: str) -> None:
+    change, says = WRONG[case]
+    board = copy.deepcopy(BOARDS["fleet"])
+    change(board)
+    assert [fault for fault in faults(board) if says in fault]
 
 
 @EACH
