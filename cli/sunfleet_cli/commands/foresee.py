@@ -19,7 +19,7 @@ from sunfleet_cli.sim import trace
 from sunfleet_cli.sim.chart import sparkline
 from sunfleet_cli.sim.costs import DEFAULT, Costs
 from sunfleet_cli.sim.policies import Oracle, Ours, Policy, Targets
-from sunfleet_cli.sim.replay import Outcome, Slo, one_pool, pool_each, replay
+from sunfleet_cli.sim.replay import Outcome, Slo, gpu_hours, one_pool, pool_each, replay
 from sunfleet_cli.sim.trace import Pattern, Request, Shape
 
 POLICIES: Final = ("sunfleet", "hpa", "keda", "oracle")
@@ -61,13 +61,26 @@ def _traffic(command: Callable[..., Any]) -> Callable[..., Any]:
 @_traffic
 @click.option("--policy", type=click.Choice(POLICIES), default="sunfleet", show_default=True)
 @click.option("--budget", type=click.IntRange(1), help="gpuBudget of the fleet.")
+@click.option("--plot", "picture", type=click.Path(dir_okay=False, writable=True, path_type=Path),
+              help="Also draw it, into a .svg, .png or .pdf file.")  # fmt: skip
 @output_option
-def simulate(policy: str, budget: int | None, output: str, **given: Any) -> None:
+def simulate(policy: str, budget: int | None, picture: Path | None, output: str, **given: Any) -> None:
     """Replay traffic through the scaler's policy: pods, waiting requests, latencies, GPU hours."""
     requests, costs, auto, slo = _inputs(given)
     made = _policy(policy, requests, auto, budget)
     outcome = replay(requests, costs, one_pool(requests), made, slo)
+    if picture is not None:
+        _draw(picture, policy, costs, outcome)
     show(output, {"policy": policy, "costs": costs.source, **_data(outcome)}, lambda: _report(policy, costs, outcome))
+
+
+def _draw(picture: Path, policy: str, costs: Costs, outcome: Outcome) -> None:
+    from sunfleet_cli import plot  # noqa: PLC0415 - half a second that only a picture needs
+
+    try:
+        plot.draw(picture, f"{policy}, {costs.gpus_per_pod} GPU a pod", outcome)
+    except (OSError, ValueError) as error:
+        raise click.ClickException(f"{picture}: {error}") from None
 
 
 @click.command()
@@ -157,7 +170,9 @@ def _report(policy: str, costs: Costs, outcome: Outcome) -> Group:
         ["TPOT p50, p99", ", ".join(_ms(outcome.tpot, which) for which in ("p50", "p99"))],
     ]
     series = {"GPUs": [float(moment.gpus) for moment in outcome.moments],
-              "waiting": [float(moment.waiting) for moment in outcome.moments]}  # fmt: skip
+              "GPU hours": gpu_hours(outcome.moments),
+              "waiting": [float(moment.waiting) for moment in outcome.moments],
+              "TTFT p90, s": [round(moment.ttft or 0.0, 2) for moment in outcome.moments]}  # fmt: skip
     for key in outcome.moments[0].replicas:
         series[key] = [float(moment.replicas[key]) for moment in outcome.moments]
     rows = [[name, sparkline(values), f"{min(values):g} to {max(values):g}"] for name, values in series.items()]

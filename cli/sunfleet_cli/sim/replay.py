@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 
 from sunfleet_cli.sim.costs import Costs
 from sunfleet_cli.sim.model import Model
+from sunfleet_cli.sim.pods import Job
 from sunfleet_cli.sim.policies import Policy
 from sunfleet_cli.sim.trace import Request
 
@@ -26,12 +30,14 @@ class Slo:
 
 @dataclass(frozen=True)
 class Moment:
-    """One interval: pods wanted by group, GPUs held, requests that wait for a pod or its turn."""
+    """One interval: pods wanted by group, GPUs held, requests that wait for a pod or its turn, and nine tenths of the
+    times to a first token that came within it (seconds; ``None`` when none came)."""
 
     at: float
     replicas: Mapping[str, int]
     gpus: int
     waiting: int
+    ttft: float | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,11 @@ def replay(
     return _outcome(model, moments, slo, (warm_up, end))
 
 
+def gpu_hours(moments: Sequence[Moment]) -> list[float]:
+    """What was paid for until each moment."""
+    return [round(total * INTERVAL_SECONDS / 3600, 3) for total in accumulate(moment.gpus for moment in moments)]
+
+
 def _one_each(model: Model) -> None:
     for group in (*model.prefill.values(), *(pool.group for pool in model.pools.values())):
         model.ready_now(group, 1)
@@ -122,8 +133,19 @@ def _outcome(model: Model, moments: Sequence[Moment], slo: Slo, judged: tuple[fl
         attained=good / len(jobs) if jobs else 1.0,
         ttft=_percentiles(ttft),
         tpot=_percentiles(tpot),
-        moments=tuple(moments),
+        moments=tuple(_with_ttft(moments, served)),
     )
+
+
+def _with_ttft(moments: Sequence[Moment], served: Sequence[Job]) -> Iterator[Moment]:
+    """Each first token belongs to the interval that ends with the moment after it."""
+    came: defaultdict[int, list[float]] = defaultdict(list)
+    for job in served:
+        first = job.first_token or 0.0
+        came[math.ceil(first / INTERVAL_SECONDS)].append(first - job.request.at)
+    for moment in moments:
+        found = sorted(came[round(moment.at / INTERVAL_SECONDS)])
+        yield replace(moment, ttft=_percentiles(found)["p90"]) if found else moment
 
 
 def _in_time(first: float | None, at: float, per_token: float, slo: Slo) -> bool:

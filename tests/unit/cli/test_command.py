@@ -150,3 +150,18 @@ def test_an_object_is_named_by_kind_and_name(monkeypatch: pytest.MonkeyPatch) ->
         assert "need = 3.2" in run("explain", what, "-n", "team")
     for what in ("maths", "pod/x", "sun/"):
         assert "KIND/NAME" in refused("explain", what, "-n", "team")
+
+
+@pytest.mark.parametrize(("ending", "begins"), [("svg", b"<?xml"), ("png", b"\x89PNG")])
+def test_a_simulation_is_also_a_picture(tmp_path: Path, ending: str, begins: bytes) -> None:
+    picture = tmp_path / f"replay.{ending}"
+    data = json.loads(run("simulate", *SMALL, "--tasks", "9", "--plot", str(picture), "-o", "json"))
+    assert picture.read_bytes().startswith(begins)
+    assert any(moment["ttft"] for moment in data["moments"])
+    if ending == "svg":
+        text = picture.read_text()
+        assert all(word in text for word in ("GPU hours", "TTFT p90", "requests waiting", "4 others", "task-01"))
+
+
+def test_a_picture_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    assert "doc" in refused("simulate", *SMALL, "--plot", str(tmp_path / "replay.doc"))
