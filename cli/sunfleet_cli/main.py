@@ -11,6 +11,7 @@ from click.shell_completion import get_completion_class
 from sunfleet_cli.commands.chat import chat
 from sunfleet_cli.commands.foresee import plan, simulate
 from sunfleet_cli.commands.look import doctor, explain, status
+from sunfleet_cli.commands.measure import measure
 from sunfleet_cli.commands.top import top
 
 
@@ -30,7 +31,7 @@ def completion(shell: str) -> None:
     click.echo(made(cli, {}, "sunfleet", "_SUNFLEET_COMPLETE").source())
 
 
-for _command in (status, top, explain, chat, doctor, simulate, plan):
+for _command in (status, top, explain, chat, doctor, measure, simulate, plan):
     cli.add_command(_command)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,32 +10,27 @@ import click
 from sunfleet_api.sun_model import SUN_MODEL
 from sunfleet_cli.chatting import PATH, ChatError, Conversation, Reply, read, refusal
 from sunfleet_cli.cluster import Cluster, current_namespace
+from sunfleet_cli.commands.routers import poster_of, router_options
 from sunfleet_cli.output import FORMATS, show
-from sunfleet_cli.reach import Post, poster
+from sunfleet_cli.reach import Post
 
 
 @click.command()
 @click.argument("task")
 @click.argument("message", nargs=-1)
 @click.option("-n", "--namespace", help="Of sun/NAME. Default: the context's.")
-@click.option("--url", envvar="SUNFLEET_URL", show_envvar=True, help="Of a router. Default: through the API server.")
-@click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="File with the API key. Default: the variable SUNFLEET_API_KEY.")  # fmt: skip
-@click.option("--api-key", envvar="SUNFLEET_API_KEY", hidden=True, default="")
 @click.option("--system", help="System message.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Longest answer. Default: the task's.")
 @click.option("--temperature", type=click.FloatRange(0), help="0: always the likeliest token. Default: the task's.")
-@click.option("--system-namespace", default="sunfleet-system", show_default=True, help="Where the routers run.")
-@click.option("--context", help="Context of the kubeconfig. Default: the current one.")
+@router_options
 @click.option("-o", "--output", type=click.Choice(("text", *FORMATS[1:])), default="text", show_default=True,
               help="Text as it comes, or the whole answer for programs.")  # fmt: skip
 def chat(task: str, message: tuple[str, ...], output: str, **given: Any) -> None:
     """Ask TASK: a model's name, or sun/NAME for a SunModel. MESSAGE, or what comes through a pipe, is asked once;
     without either it is a conversation, which ends with Ctrl-D.
     """
-    key = given["key_file"].read_text().strip() if given["key_file"] else given["api_key"]
     talk = Conversation(_model(task, given["namespace"], given["context"]), _options(given), _beginning(given))
-    with poster(given["context"], given["system_namespace"], given["url"], key) as post:
+    with poster_of(given) as post:
         if message or not sys.stdin.isatty():
             _once(post, talk, " ".join(message) or sys.stdin.read().strip(), output)
         else:

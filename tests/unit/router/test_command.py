@@ -7,6 +7,8 @@ import json
 from hashlib import sha256
 from pathlib import Path
 
+import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from sunfleet_cli.main import cli
@@ -58,3 +60,22 @@ async def test_the_key_comes_from_a_file_or_from_the_environment(
     assert from_file.exit_code == 0, from_file.output
     from_env = await chat(router, "acme/maths", "hello", "--max-tokens", "3", SUNFLEET_API_KEY="right")
     assert from_env.stdout == from_file.stdout
+
+
+async def test_what_is_measured_is_what_simulate_takes(
+    start_router: RouterFactory, engines: Engines, tmp_path: Path
+) -> None:
+    router = await start_router()
+    engines.configure_prefills(prefill_seconds_per_token=0.0002)
+    engines.configure_decoders(tokens_per_second=100)
+    few = ["--prompts", "20,200", "--streams", "1,2", "--tokens", "6", "--repeat", "1", "--kv-tokens", "16384"]
+    command = ["measure", "acme/maths", "--url", router.url, *few]
+    found = await asyncio.to_thread(CliRunner().invoke, cli, command)
+    assert found.exit_code == 0, found.output
+    made = yaml.safe_load(found.stdout)
+    assert made["prefill_tokens_per_second"] == pytest.approx(5000, rel=0.5)
+    assert made["decode_seconds"] + made["decode_stream_seconds"] == pytest.approx(0.01, rel=0.5)
+    (tmp_path / "costs.yaml").write_text(found.stdout)
+    given = ["--zipf", "1", "--minutes", "2", "--costs", str(tmp_path / "costs.yaml"), "-o", "json"]
+    replayed = await asyncio.to_thread(CliRunner().invoke, cli, ["simulate", *given])
+    assert "measured through the router on acme/maths" in json.loads(replayed.stdout)["costs"]

@@ -47,6 +47,7 @@ class Behaviour(Faults):
     tokens_per_second: float = Field(default=0.0, ge=0)  # per request; 0: as fast as it goes
     accept_seconds: float = 0.0
     prefill_seconds: float = 0.0
+    prefill_seconds_per_token: float = Field(default=0.0, ge=0)  # besides
     kv_load_seconds: float = 0.0
     first_token_seconds: float = 0.0  # of a decode pod: until its own, after the one that it was handed
     models_seconds: float = 0.0

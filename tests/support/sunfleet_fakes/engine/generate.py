@@ -67,7 +67,10 @@ class Leg:
 
     async def _prefill(self, request: Generation) -> None:
         engine = self._engine
-        await self._phase("prefill", self._behaviour.prefill_seconds)
+        behaviour = self._behaviour
+        await self._phase(
+            "prefill", behaviour.prefill_seconds + len(request.prompt) * behaviour.prefill_seconds_per_token
+        )
         if self._behaviour.die_after_tokens == 0:
             await self._writer.die()
         engine.counters.prompt_tokens_by_source["local_compute"] += len(request.prompt)
