@@ -75,6 +75,21 @@ async def test_a_client_that_leaves_the_line_leaves_its_place(start_router: Rout
     assert not router.parts.admission._lines
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_leaves_while_its_task_sleeps_is_no_reason_to_wake_it(
+    start_router: RouterFactory, engines: Engines, stream: bool
+) -> None:
+    fleet = fleet_file(engines)
+    fleet["tasks"][2]["traffic"] = {"queue": {"holdSeconds": 60}}
+    router = await start_router(fleet=fleet)
+    waiting = router.parts.admission.waiting
+    _, writer = await open_request(router, {**TEXT, "model": "asleep", "stream": stream})
+    await until(lambda: waiting.requests["asleep"] == 1)
+    writer.transport.abort()
+    await router.settled(1.0)
+    assert not waiting.requests
+
+
 async def test_a_client_that_never_finishes_its_body_is_forgotten(router: Router) -> None:
     host, port = router.url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port))
