@@ -114,3 +114,19 @@ def test_revisions_share_requests_by_weight_and_a_request_keeps_its_own() -> Non
     assert chosen == [route.choose(routes, f"request-{number}") for number in range(2000)]
     assert route.choose([routes[2]], "r") is None
     assert route.choose([], "r") is None
+
+
+def test_a_revision_without_a_ready_pod_leaves_its_requests_to_the_others_and_takes_none_of_theirs() -> None:
+    ready = Endpoint("uid", "pod", "127.0.0.1", 8000, "prefill", "f")
+    old, new, idle = (
+        Route("old", 50, "n/d", "s", (ready,)), Route("new", 50, "n/d", "t"), Route("idle", 0, "n/d", "u", (ready,)),
+    )  # fmt: skip
+    names = [f"request-{number}" for number in range(500)]
+    assert {route.choose([old, new, idle], name) for name in names} == {old}
+    assert {route.choose([new, idle], name) for name in names} == {new}, "no weight is no permission"
+    canary = Route("canary", 5, "n/d", "v", (ready,))
+    assert {route.choose([Route("ill", 95, "n/d", "s"), canary], name) for name in names} > {canary}, "held, not moved"
+    # Those of a revision that is well stay where they were.
+    well = Route("new", 50, "n/d", "t", (ready,))
+    before = {name: route.choose([old, well, idle], name) for name in names}
+    assert all(route.choose([old, new, idle], name) == old for name, chosen in before.items() if chosen == old)
