@@ -37,14 +37,21 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Pods:
-    """Addresses of engine pods that answer."""
+    """Addresses of engine pods that answer, and the digest of their decoder."""
 
     prefill: Sequence[str]
     decode: Sequence[str]
+    decoder_digest: str
 
 
 def verifier_job(
-    owner: Json, key: Key, check: str, prompts: Prompts, engines: Pods, fetcher: Fetcher, pod: Mapping[str, Any]
+    owner: Json,
+    key: Key,
+    check: str,
+    prompts: Prompts,
+    engines: Pods,
+    fetcher: Fetcher,
+    pod: Mapping[str, Any],
 ) -> Manifest:
     """``check`` is the hash of what is compared; it is part of the name and the revision label. ``pod`` holds more
     fields of the pod."""
@@ -56,6 +63,7 @@ def verifier_job(
     }
     arguments = [
         "verify", prompts.weights.uri, "--to", prompts.weights.path, "--salt", f"verify-{check}",
+        *(["--decoder", engines.decoder_digest] if engines.decoder_digest else []),
         *(["--expect", prompts.sha256] if prompts.sha256 else []),
         *(word for ip in engines.prefill for word in ("--prefill", _url(ip))),
         *(word for ip in engines.decode for word in ("--decode", _url(ip))),

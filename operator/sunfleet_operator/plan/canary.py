@@ -77,7 +77,6 @@ class Decided:
     revision: str = ""
     percent: int = 0
     before: tuple[Write, ...] = ()
-    after: tuple[Write, ...] = ()
     events: tuple[Event, ...] = ()
     ended: str = ""
     requeue_after: float | None = None

@@ -188,7 +188,11 @@ def _run(
         return _outcome(facts, asked, prompts, decoder, last, job, now)
     if facts.paused:
         return _open(facts, last, _waiting("nothing is checked while spec.paused is true"))
-    engines = Pods(_addresses(facts.children.pods, revision), _addresses(facts.subject.decode_pods, decoder[1]))
+    engines = Pods(
+        _addresses(facts.children.pods, revision),
+        _addresses(facts.subject.decode_pods, decoder[1]),
+        facts.subject.revision.decoder_digest,
+    )
     if not engines.prefill or not engines.decode:
         missing = "prefill" if not engines.prefill else "decode"
         return _open(facts, last, _waiting(f"waits for a {missing} pod that is Ready"))

@@ -11,8 +11,8 @@ from sunfleet_router.snapshot import Route
 def choose(routes: Sequence[Route], request_id: str) -> Route | None:
     """``None`` when no route has weight. Sticky per request id: a retry does not change the revision.
 
-    A revision without a ready pod (a canary's only one has just died) leaves its requests to those that have some, until
-    the operator has moved its weight; but never to one with less weight than it has, which is yet to be trusted.
+    A revision without a ready pod (a canary's only one has just died) leaves its requests to those that have some,
+    until the operator has moved its weight; but never to one with less weight, which is yet to be trusted.
     """
     chosen = _by_weight(routes, request_id)
     if chosen is None or chosen.prefill:

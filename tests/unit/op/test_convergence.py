@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from sunfleet_api.worker import VerificationReport
 from sunfleet_operator.cluster import UnavailableError
+from sunfleet_operator.figures import ByRevision, Figures
 from sunfleet_optest.objects import decoder, model
 from sunfleet_optest.world import World
 
@@ -44,6 +46,31 @@ async def scale_to_zero(world: World) -> None:
     world.store.put(model("maths", replicas=0))
 
 
+async def try_a_canary(world: World) -> None:
+    beside = {"prefill": {"adapter": {"uri": "pvc://models/adapters/maths2"}}, "steps": [{"weight": 5}]}
+    world.store.put(model("maths", canary=beside))
+
+
+async def give_it_up(world: World) -> None:
+    revision = world.status("SunModel", "maths")["canary"]["revision"]
+    world.measured = ByRevision({revision: Figures(requests=500, failed=400)})
+
+
+async def promote_it(world: World) -> None:
+    world.store.put(model("maths", uri="pvc://models/adapters/maths2"))
+
+
+async def ask_for_golden_prompts(world: World) -> None:
+    world.with_pods = True
+    world.store.put(model("maths", uri="pvc://models/adapters/maths2", verification={"policy": "Enforce"}))
+
+
+async def answer_them_wrongly(world: World) -> None:
+    world.with_pods = True
+    world.verify = lambda _: VerificationReport(passed=0, total=1)
+    world.store.put(model("maths", uri="pvc://models/adapters/maths2", verification={"policy": "Enforce"}))
+
+
 async def delete_all(world: World) -> None:
     world.store.remove("SharedDecoder", "team", "base")
     world.store.remove("SunModel", "team", "maths")
@@ -57,6 +84,11 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "pools grow": [create, scale],
     "the old revision stops first": [create, stop_first],
     "a task goes to zero": [create, scale_to_zero],
+    "a canary gets requests": [create, try_a_canary],
+    "a canary is given up": [create, try_a_canary, give_it_up],
+    "a canary is promoted": [create, try_a_canary, promote_it],
+    "golden prompts are answered": [create, ask_for_golden_prompts],
+    "golden prompts are answered wrongly": [create, answer_them_wrongly],
     "everything is deleted": [create, delete_all],
 }
 
@@ -118,6 +150,9 @@ def _timeless(world: World) -> dict[Any, Any]:
         for condition in (kept.get("status") or {}).get("conditions") or ():
             condition.pop("lastTransitionTime")
         kept.get("status", {}).pop("observedGeneration", None)
+        for told, stamp in (("canary", "startedAt"), ("verification", "time")):
+            ((kept.get("status") or {}).get(told) or {}).pop(stamp, None)
+        (kept.get("data") or {}).pop("time", None)
         if kept.pop("revision", None) is not None:  # the order of two records may differ
             kept["metadata"].pop("annotations")
         for entry in (kept.get("status") or {}).get("traffic") or ():

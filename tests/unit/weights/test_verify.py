@@ -98,6 +98,14 @@ def test_a_decoder_with_other_weights_is_found_out(verify: Verify, tmp_path: Pat
     assert "prompt 0: token 1 is" in verify(tmp_path)[1].first_mismatch
 
 
+def test_prompts_that_were_made_with_another_decoder_say_so_when_they_differ(verify: Verify, tmp_path: Path) -> None:
+    prompts = (GoldenPrompt(prompt_token_ids=PROMPTS[0], token_ids=(5,)),)
+    raw = GoldenSet(decoder_digest="sha256:a", prompts=prompts).model_dump_json()
+    (tmp_path / GOLDEN_FILE).write_text(raw)
+    assert "made with decoder sha256:a, this is sha256:b" in verify(tmp_path, "--decoder", "sha256:b")[1].first_mismatch
+    assert "made with" not in verify(tmp_path, "--decoder", "sha256:a")[1].first_mismatch
+
+
 def test_an_engine_that_fails_is_no_mismatch_and_its_kv_is_given_back(
     verify: Verify, tmp_path: Path, prefill: FakeEngine, decode: FakeEngine
 ) -> None:

@@ -65,7 +65,8 @@ def _run(options: argparse.Namespace, settings: WeightsSettings) -> ResolverRepo
             if options.command == "resolve":
                 return inspect(source, options.kind or kind_at(options.to))
             if options.command == "verify":
-                return golden.verify(golden.read(source, options.expect), options.prefill, options.decode, options.salt)
+                prompts = golden.read(source, options.expect)
+                return golden.verify(prompts, options.prefill, options.decode, options.salt, options.decoder)
             return _fetch(options, source, settings.sunfleet_weights_workers)
 
 
@@ -105,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     checker.add_argument("--prefill", metavar="URL", action="append", required=True, help="a prefill pod; repeatable")
     checker.add_argument("--decode", metavar="URL", action="append", required=True, help="a decode pod; repeatable")
     checker.add_argument("--salt", default="verification", help="keeps KV apart from that of clients' requests")
+    checker.add_argument("--decoder", metavar="sha256:HEX", default="", help="digest of the decoder that is asked")
     checker.add_argument("--expect", metavar="HEX", default="", help="SHA-256 that golden.json must have")
     fetcher = _command(commands, "fetch", "bring the files into a folder or a shared cache, whole and checked")
     where = fetcher.add_mutually_exclusive_group(required=True)

@@ -50,14 +50,22 @@ def read(source: Source, expected: str = "") -> GoldenSet:
     return golden
 
 
-def verify(golden: GoldenSet, prefill: Sequence[str], decode: Sequence[str], salt: str) -> VerificationReport:
-    """Every prompt once; prompts take turns on the pods. Raises :class:`.errors.WeightsError` when pods do not
-    answer."""
+def verify(
+    golden: GoldenSet, prefill: Sequence[str], decode: Sequence[str], salt: str, decoder: str = ""
+) -> VerificationReport:
+    """Every prompt once; prompts take turns on the pods. ``decoder`` is the digest of the one that is asked.
+
+    Raises :class:`.errors.WeightsError` when pods do not answer.
+    """
     # Not through a proxy that is meant for downloads.
     with httpx2.Client(timeout=_TIMEOUT, trust_env=False) as client:
         count = max(len(prefill), len(decode))
         pairs = [Pair(client, prefill[at % len(prefill)], decode[at % len(decode)]) for at in range(count)]
-        return report([_compared(prompt, pairs, at, salt) for at, prompt in enumerate(golden.prompts)])
+        found = report([_compared(prompt, pairs, at, salt) for at, prompt in enumerate(golden.prompts)])
+    if found.first_mismatch and decoder and golden.decoder_digest not in {"", decoder}:
+        text = f"{found.first_mismatch}; the prompts were made with decoder {golden.decoder_digest}, this is {decoder}"
+        return found.model_copy(update={"first_mismatch": text})
+    return found
 
 
 def _compared(golden: GoldenPrompt, pairs: Sequence[Pair], number: int, salt: str) -> str:
