@@ -106,7 +106,8 @@ class Admission:
         pool, taken, uid = self._fleet.snapshot.pool(claim.decoder), self._taken(), seat.endpoint.uid
         ejected = self._load.ejected()
         present = next((pod for pod in pool if pod.uid == uid and pod.fingerprint == fingerprint), None)
-        stays = present is not None and uid not in claim.facts.tried and ejected.get(uid, 0.0) <= 0
+        well = ejected.get(uid, 0.0) <= 0 or self._load.on_trial(uid)
+        stays = present is not None and well and uid not in claim.facts.tried
         if present is not None and stays and policy.fits(tokens, present, taken):
             seat.endpoint = present
         else:

@@ -78,6 +78,10 @@ class Load:
         if self.outliers:
             self.outliers.chosen(uid, self._clock())
 
+    def on_trial(self, uid: str) -> bool:
+        """See :meth:`Outliers.on_trial`."""
+        return self.outliers.on_trial(uid)
+
     def succeeded(self, uid: str) -> None:
         """Note that a pod did what a leg asked for."""
         if self.outliers:

@@ -57,6 +57,11 @@ class Outliers:
         if record is not None and record.ejections:
             record.since, record.until, record.on_trial = now, max(record.until, now + TRIAL), True
 
+    def on_trial(self, uid: str) -> bool:
+        """Whether a request tries it at present: that one must not be sent away because of itself."""
+        record = self._records.get(uid)
+        return record is not None and record.on_trial
+
     def ejected(self, now: float) -> Mapping[str, float]:
         """Who gets nothing at the moment -> seconds until one request may try it all the same, if there is no other."""
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -161,6 +162,28 @@ async def test_one_request_at_a_time_tries_again_and_its_success_closes_the_circ
     assert (await trial)[0] == 200
     assert gauge(router, "acme/maths", leg) == 0
     assert (await router.post(PATH, TEXT))[0] == 200
+
+
+async def test_an_ejected_pod_comes_back_beside_a_well_one(start_router: RouterFactory, engines: Engines) -> None:
+    """The request that tries it is placed twice, before its prompt is counted and after: it stays where it is."""
+    router = await start_router()
+    clock = Clock(router)
+    engines.decode.configure(fail_status=500)
+    await asked_until(router, lambda: bool(router.parts.load.ejected()))
+    engines.decode.reset()
+    clock.now = FIRST
+    answered = len(engines.decode.requests())
+    await asked_until(router, lambda: len(engines.decode.requests()) > answered)
+    assert not router.parts.load.ejected()
+
+
+async def asked_until(router: Router, holds: Callable[[], bool]) -> None:
+    """Ask until it holds; which pod gets a request of several idle ones is chance."""
+    for _ in range(60):
+        await router.post(PATH, TEXT)
+        if holds():
+            return
+    raise AssertionError("60 requests were not enough")
 
 
 async def test_a_stream_that_has_begun_lets_others_follow(start_router: RouterFactory, engines: Engines) -> None:
