@@ -112,7 +112,14 @@ class Output(ApiModel):
 
 
 class PrefillTuningSpec(ApiModel):
-    RULES: ClassVar = (*(_fixed(field) for field in _FIXED),)
+    RULES: ClassVar = (
+        *(_fixed(field) for field in _FIXED),
+        Cel(
+            "!has(self.nodes) || self.nodes == 1 || self.output.uri.startsWith('pvc://')",
+            "several nodes go on from checkpoints that all of them can read: write to a ReadWriteMany claim (pvc://)",
+            ".output",
+        ),
+    )
 
     decoder_ref: ObjectRef
     """The SharedDecoder to tune against; in another namespace only if its allowedModels says so."""
@@ -124,7 +131,7 @@ class PrefillTuningSpec(ApiModel):
     hyperparameters: Hyperparameters = Field(default_factory=Hyperparameters)
     output: Output
     nodes: Annotated[int, Field(ge=1, le=64), SERVER_DEFAULTED] = 1
-    """Pods that work on the run together; more than one want an output that all of them can read."""
+    """Pods that work on the run together; more than one want an output on a claim that is ReadWriteMany."""
     suspend: bool = False
     """Stop the pods; the run goes on from its last checkpoint when this is taken back."""
     backoff_limit: Annotated[int, Field(ge=0, le=100), SERVER_DEFAULTED] = 3

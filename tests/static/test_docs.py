@@ -9,7 +9,7 @@ import pytest
 
 from checkout import ROOT
 
-FILES = [path for pattern in ("*.md", "docs/*.md", "manifests/**/*.md") for path in sorted(ROOT.glob(pattern))]
+FILES = [path for pattern in ("*.md", "docs/**/*.md", "manifests/**/*.md") for path in sorted(ROOT.glob(pattern))]
 EACH = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 VERBS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 

@@ -29,7 +29,7 @@ def begin(fleet: Fleet, **spec: Any) -> dict[str, Any]:
 
 
 def test_a_run_on_two_nodes_is_accepted_can_be_stopped_and_goes_with_its_object(fleet: Fleet) -> None:
-    made = begin(fleet, nodes=2, method={"full": {}}, output={"uri": "s3://bucket/maths"})
+    made = begin(fleet, nodes=2, method={"full": {}})
     assert made["spec"]["completionMode"] == "Indexed"
     assert made["spec"]["podFailurePolicy"]["rules"][0]["action"] == "FailJob"
     fleet.until(lambda: fleet.condition(*TUNING, "Progressing")[1] == "Running", "it runs")

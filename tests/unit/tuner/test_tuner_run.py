@@ -158,10 +158,11 @@ def test_smaller_passes_make_the_same_steps(sources: Path, tmp_path: Path) -> No
         assert many == pytest.approx(one, rel=1e-5)
 
 
-def test_two_processes_make_the_same_steps_as_one(sources: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])
+def test_two_processes_make_the_same_steps_as_one(sources: Path, tmp_path: Path, sharded: bool) -> None:
     settings = {"method": "full", "micro_tokens": 24}
     tune(sources, tmp_path / "one", **settings)
-    flags = config(sources, tmp_path / "two", **settings).model_dump(mode="json", exclude_unset=True)
+    flags = config(sources, tmp_path / "two", **settings, sharded=sharded).model_dump(mode="json", exclude_unset=True)
     file = tmp_path / "two.yaml"
     file.write_text(json.dumps(flags))
     command = [
@@ -175,6 +176,7 @@ def test_two_processes_make_the_same_steps_as_one(sources: Path, tmp_path: Path)
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.count("made ") == 1, "one process speaks"
+    assert ("tensors are spread over 2 processes" in done.stdout) is sharded
     for (step, one), (same, two) in zip(losses(tmp_path / "one"), losses(tmp_path / "two"), strict=True):
         assert step == same
         assert two == pytest.approx(one, rel=1e-4)

@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from sunfleet_tuner.config import TuneConfig
 from sunfleet_tuner.data import Row, collate
 from sunfleet_tuner.errors import InvalidData, LossNotFinite, OutOfMemory
 from sunfleet_tuner.one_pass import OnePass
-from sunfleet_tuner.processes import total
+from sunfleet_tuner.processes import clip, gradients_stay_here, shard, total
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,16 @@ class Training:
         self.steps = config.max_steps or plan.total_steps(
             self._lengths, self._sizes, seed=config.seed, epochs=config.epochs
         )
-        optimiser = torch.optim.AdamW(
+        self.one_pass = one_pass
+        sharded = config.sharded and accelerator.num_processes > 1
+        if sharded:
+            shard(one_pass, tuple(getattr(one_pass.model, "_no_split_modules", None) or ()))
+        self.optimiser: torch.optim.Optimizer = torch.optim.AdamW(
             one_pass.trainable().values(), lr=config.rate, weight_decay=config.weight_decay, betas=(0.9, 0.999)
         )
-        # Optimiser and module together: FSDP2 replaces the parameters that the optimiser holds.
-        self.one_pass, prepared = accelerator.prepare(one_pass, optimiser)
-        self.optimiser: torch.optim.Optimizer = prepared.optimizer
+        if not sharded:
+            self.one_pass, prepared = accelerator.prepare(one_pass, self.optimiser)
+            self.optimiser = prepared.optimizer
         self.scheduler: Any = get_scheduler(
             config.schedule,
             self.optimiser,
@@ -97,13 +101,13 @@ class Training:
         mine = self._mine(plan.pieces(chosen, self._lengths, self._sizes, processes))
         summed = torch.zeros((), device=self.accelerator.device)
         for place, piece in enumerate(mine, start=1):
-            with self._gradients_stay_here(place < len(mine)):
+            with gradients_stay_here(self.accelerator, self.one_pass, stay=place < len(mine)):
                 loss = self._loss(self._rows, piece)
                 # Gradients are averaged over processes, but the mean is over the whole step's response tokens.
                 self.accelerator.backward(loss * (processes / answers))
             summed += loss.detach()
         mean = total(self.accelerator, summed) / answers
-        norm = float(self.accelerator.clip_grad_norm_(self._parameters(), self.config.clip_norm))
+        norm = clip(self._parameters(), self.config.clip_norm)
         if not (math.isfinite(mean) and math.isfinite(norm)):
             raise _not_finite(self.config, step, mean, norm)
         self.optimiser.step()
@@ -116,17 +120,14 @@ class Training:
         """Summed cross-entropy. A process without rows runs the shortest one for nothing: collectives count calls."""
         chosen = [rows[index] for index in piece] or [min(rows, key=lambda row: row.length)]
         batch = collate(chosen, self._pad).to(self.accelerator.device)
-        loss: torch.Tensor = self.one_pass(
-            batch.input_ids, batch.targets, batch.prompt_columns, batch.first_loss_column
-        )
+        with self.accelerator.autocast():
+            loss: torch.Tensor = self.one_pass(
+                batch.input_ids, batch.targets, batch.prompt_columns, batch.first_loss_column
+            )
         return loss if piece else loss * 0.0
 
     def _mine(self, cut: Sequence[list[int]]) -> Sequence[list[int]]:
         return cut[self.accelerator.process_index :: self.accelerator.num_processes]
-
-    def _gradients_stay_here(self, stay: bool) -> AbstractContextManager[Any]:
-        """Within a step gradients add up locally; they are exchanged with the last piece."""
-        return self.accelerator.no_sync(self.one_pass) if stay else nullcontext()
 
     def _parameters(self) -> list[torch.nn.Parameter]:
         return [value for group in self.optimiser.param_groups for value in group["params"]]

@@ -28,7 +28,7 @@ from sunfleet_tuner.files import refuse_foreign, whole_folder
 from sunfleet_tuner.modules import Sources, find, load, load_tokenizer, padding
 from sunfleet_tuner.monitor import Monitor
 from sunfleet_tuner.one_pass import OnePass, checkpoint_activations, freeze, idle_parameters
-from sunfleet_tuner.processes import start
+from sunfleet_tuner.processes import sharded_parameters, start
 from sunfleet_tuner.rows import Rows, Tokens, make_rows
 from sunfleet_tuner.sources import records
 from sunfleet_tuner.state import Checkpoints, Record, module_state
@@ -46,7 +46,7 @@ class Outcome:
 
 def tune(config: TuneConfig, console: Console) -> Outcome:
     """Tune as ``config`` says and write the module to its output. Raises TuningError, which says how to mend it."""
-    accelerator = start(config.precision, config.trackers, config.work_folder, sharded=config.sharded)
+    accelerator = start(config.precision, config.trackers, config.work_folder)
     sources = find(config)
     tokenizer = load_tokenizer(sources)
     rows = read_rows(config, sources, tokenizer)
@@ -198,6 +198,8 @@ def _stops(decoder: Path) -> list[int]:
 
 def _introduce(monitor: Monitor, meta: CheckpointMeta, one_pass: OnePass, idle: list[str], training: Training) -> None:
     counts = [sum(value.numel() for value in group) for group in (one_pass.trainable().values(), one_pass.parameters())]
+    if spread := sharded_parameters(training.one_pass):
+        monitor.say(f"{spread} tensors are spread over {training.accelerator.num_processes} processes")
     monitor.say(f"training {counts[0]:,} of {counts[1]:,} parameters, {training.steps} steps")
     monitor.say(f"{meta.data.training_rows} rows to train on, {meta.data.validation_rows} to validate")
     for reason, count in meta.data.dropped.items():
