@@ -11,7 +11,7 @@ from sunfleet_api.names import ROLE_PREFILL
 from sunfleet_cluster.choose import open_cluster
 from sunfleet_cluster.programs import KEDA
 from support import keda, programs, scaled
-from support.external import ExternalFleet, external_fleet, sample
+from support.external import SAMPLES, ExternalFleet, external_fleet, sample
 from support.kubectl import Kubectl, wait_until
 from support.load import steady
 from support.prometheus import Prometheus
@@ -23,10 +23,18 @@ UP_SECONDS = 120
 
 
 @pytest.fixture(scope="module")
+def definitions(kubectl: Kubectl) -> Iterator[None]:
+    """KEDA's kinds."""
+    with keda.defined(kubectl):
+        yield
+
+
+@pytest.fixture(scope="module")
 def served(
-    kubectl: Kubectl, prometheus: Prometheus, make_namespace: Callable[[str], str], fake_image: str
+    kubectl: Kubectl, definitions: None, prometheus: Prometheus, make_namespace: Callable[[str], str], fake_image: str
 ) -> Iterator[ExternalFleet]:
     """A fleet whose one task a ScaledObject scales."""
+    del definitions  # are there first
     cluster = open_cluster()
     images = {program.name: programs.image(cluster, program) for program in KEDA}
     fleet = external_fleet(kubectl, make_namespace("keda"), fake_image, least=0)
@@ -39,6 +47,13 @@ def served(
 
 def no_pods(fleet: ExternalFleet) -> bool:
     return not fleet.pods(ROLE_PREFILL)
+
+
+def test_the_sample_is_what_keda_takes(kubectl: Kubectl, definitions: None) -> None:
+    """By the rules of its own definition, unknown fields included."""
+    del definitions
+    check = ("--dry-run=server", "--validate=strict", "--namespace", "default", "--filename")
+    assert "maths" in kubectl.run("create", *check, str(SAMPLES / "keda.yaml"))
 
 
 def test_an_idle_task_goes_to_zero(served: ExternalFleet) -> None:

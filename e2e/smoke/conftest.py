@@ -5,11 +5,10 @@ from uuid import uuid4
 
 import pytest
 
-from sunfleet_cluster import oci, programs
 from sunfleet_cluster.choose import open_cluster
 from sunfleet_cluster.cluster import Cluster
-from sunfleet_cluster.progress import Progress
-from sunfleet_cluster.state import StateFolder
+from sunfleet_cluster.programs import PROBE
+from support import programs
 from support.kubectl import Kubectl
 
 
@@ -31,16 +30,9 @@ def kubectl(cluster: Cluster) -> Kubectl:
 
 
 @pytest.fixture(scope="session")
-def image(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
+def image(cluster: Cluster) -> str:
     """An image with nothing but /probe (`e2e/cluster/go/probe`), loaded into the cluster."""
-    folder = StateFolder.from_env().bin
-    programs.build([programs.PROBE], folder, Progress())
-    ref = oci.reference("probe", folder / "probe")
-    if not cluster.has_image(ref):
-        archive = tmp_path_factory.mktemp("probe") / "image.tar"
-        oci.write_archive(archive, ref, folder / "probe")
-        cluster.load_image(archive)
-    return ref
+    return programs.image(cluster, PROBE)
 
 
 @pytest.fixture

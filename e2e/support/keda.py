@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
 import yaml
@@ -23,14 +22,25 @@ _LEFT_OUT = frozenset({"keda-admission", "keda-admission-webhooks"})
 
 
 @contextmanager
-def running_keda(kubectl: Kubectl, images: dict[str, str]) -> Iterator[None]:
-    """Start it, and leave nothing behind. ``images``: by the first word of a container's command, without its slash."""
-    made = manifests(kubectl, module_folder(KEDA[0], MODULE), images)
-    first = [thing for thing in made if thing["kind"] in {"Namespace", "CustomResourceDefinition"}]
+def defined(kubectl: Kubectl) -> Iterator[None]:
+    """Its kinds, without anybody who serves them."""
+    made = [thing for thing in manifests(kubectl, {}) if thing["kind"] == "CustomResourceDefinition"]
     try:
-        kubectl.apply(first)
-        kubectl.run("wait", "--for=condition=Established", "--timeout=30s", *crds(first))
-        kubectl.apply([thing for thing in made if thing not in first])
+        kubectl.apply(made)
+        established = [f"crd/{thing['metadata']['name']}" for thing in made]
+        kubectl.run("wait", "--for=condition=Established", "--timeout=30s", *established)
+        yield
+    finally:
+        kubectl.run("delete", "--ignore-not-found", "--wait=false", "--filename=-", stdin=yaml.safe_dump_all(made))
+
+
+@contextmanager
+def running_keda(kubectl: Kubectl, images: dict[str, str]) -> Iterator[None]:
+    """Start it where its kinds are defined, and leave nothing behind. ``images``: by the program's name."""
+    made = [thing for thing in manifests(kubectl, images) if thing["kind"] != "CustomResourceDefinition"]
+    try:
+        kubectl.apply([thing for thing in made if thing["kind"] == "Namespace"])
+        kubectl.apply([thing for thing in made if thing["kind"] != "Namespace"])
         limit = f"--timeout={_READY_SECONDS}s"
         kubectl.run("wait", "--for=condition=Available", limit, f"apiservice/{API_SERVICE}", timeout=_READY_SECONDS + 5)
         yield
@@ -38,16 +48,12 @@ def running_keda(kubectl: Kubectl, images: dict[str, str]) -> Iterator[None]:
         kubectl.run("delete", "--ignore-not-found", "--wait=false", "--filename=-", stdin=yaml.safe_dump_all(made))
 
 
-def crds(things: list[Json]) -> list[str]:
-    return [f"crd/{thing['metadata']['name']}" for thing in things if thing["kind"] == "CustomResourceDefinition"]
-
-
-def manifests(kubectl: Kubectl, folder: Path, images: dict[str, str]) -> list[Json]:
-    """KEDA's default installation with these images; its pods are ready as soon as they are."""
-    text = kubectl.run("kustomize", str(folder / "config/default"))
+def manifests(kubectl: Kubectl, images: dict[str, str]) -> list[Json]:
+    """KEDA's default installation with these images."""
+    text = kubectl.run("kustomize", str(module_folder(KEDA[0], MODULE) / "config/default"))
     kept = [thing for thing in yaml.safe_load_all(text) if thing and thing["metadata"]["name"] not in _LEFT_OUT]
     for thing in kept:
-        if thing["kind"] == "Deployment":
+        if images and thing["kind"] == "Deployment":
             _adapt(thing["spec"]["template"]["spec"]["containers"][0], images)
     return kept
 
@@ -56,6 +62,8 @@ def _adapt(container: Json, images: dict[str, str]) -> None:
     program = container["command"][0].removeprefix("/")
     container |= {"image": images[program], "imagePullPolicy": "Never"}
     container["resources"] = {"requests": {"cpu": "50m", "memory": "100Mi"}, "limits": {"memory": "1000Mi"}}
+    if program == "keda":
+        container["args"] = [*container["args"], "--enable-webhook-patching=false"]
     container["readinessProbe"] |= {"initialDelaySeconds": 1, "periodSeconds": 1}
 
 

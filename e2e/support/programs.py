@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import tempfile
 from pathlib import Path
@@ -27,7 +28,7 @@ def image(cluster: Cluster, program: Program) -> str:
 
 
 def module_folder(program: Program, module: str) -> Path:
-    """Where the sources of ``module`` lie, in the version that ``program`` is built from."""
-    command = ["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module]
+    """Where the sources of ``module`` lie, in the version that ``program`` is built from; downloads them if need be."""
+    command = ["go", "mod", "download", "-json", module]
     done = subprocess.run(command, cwd=program.folder, check=True, capture_output=True, text=True)
-    return Path(done.stdout.strip())
+    return Path(json.loads(done.stdout)["Dir"])
