@@ -24,10 +24,6 @@ STREAMS = 5  # room for them needs two pods; spread over three, one of these has
 SLOW = 4.0  # tokens a second: a stream takes half a minute
 
 
-def pool_is(count: int) -> object:
-    return lambda moment: len(moment.ready(ROLE_DECODE)) == count
-
-
 def running(fleet: ScaledFleet) -> Counter[str]:
     """Requests on each decode pod."""
     pods = fleet.pods(ROLE_DECODE)
