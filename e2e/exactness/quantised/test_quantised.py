@@ -21,7 +21,7 @@ from support.trial import Trial
 pytestmark = pytest.mark.long
 
 COLD, CACHED, MIXED, CUT, TURNS = "6 cold", "6 cached", "6 mixed batch", "6 cut streams", "6 chat turns"
-JUDGED, WRONG_ANSWERS, MOST_PROMPTS = 3, 24
+JUDGED, WRONG_ANSWERS, MOST_PROMPTS = "6 beside wrong answers", 3, 24
 LENGTHS = [1, 2, *(blocks * BLOCK + side for blocks in (1, 2, 4) for side in (-1, 0, 1))]
 OUTPUT = 24
 LOGPROBS = {"logprobs": 0}  # the chosen token's: compared too
