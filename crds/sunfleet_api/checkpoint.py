@@ -77,9 +77,15 @@ def adapter_relevant(adapter_config: Mapping[str, Any]) -> dict[str, Any]:
         "bias": adapter_config.get("bias") or "none",
         "use_dora": bool(adapter_config.get("use_dora")),
         "modules_to_save": sorted(adapter_config.get("modules_to_save") or ()),
+        "target_modules": _names(adapter_config.get("target_modules")),
         "base_model": adapter_config.get("base_model_name_or_path") or "",
     }
     return {ADAPTER: {name: _compact(value) for name, value in facts.items()}}
+
+
+def _names(given: Any) -> list[str]:
+    """A list of module names, sorted; empty for what peft also takes: a pattern, or nothing."""
+    return sorted({str(name) for name in given}) if isinstance(given, list | tuple) else []
 
 
 def _text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:

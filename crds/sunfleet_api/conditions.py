@@ -34,6 +34,8 @@ class ConditionType(StrEnum):
     VERIFIED = "Verified"
     # PrefillTuning
     COMPLETE = "Complete"
+    # PrefillPool
+    ADAPTERS_LOADED = "AdaptersLoaded"
     # Something to say
     FAILED = "Failed"
     SUSPENDED = "Suspended"
@@ -62,6 +64,7 @@ MEANINGS: Final[Mapping[ConditionType, str]] = {
     ConditionType.COMPLETE: "The run has ended and its artifact is there.",
     ConditionType.FAILED: "The run has ended without an artifact; the message says what to do.",
     ConditionType.SUSPENDED: "`spec.suspend` stops the run.",
+    ConditionType.ADAPTERS_LOADED: "Every adapter of the attached tasks is loaded on a Ready pod.",
     ConditionType.PROGRESSING: "A roll-out, or a tuning run, is under way.",
     ConditionType.PAUSED: "`spec.paused` holds the operator back.",
     ConditionType.BUDGET_EXCEEDED: "More pods are wanted than `gpuBudget` allows.",
@@ -91,6 +94,17 @@ MODEL_ROLL_UP: Final = (
 )
 
 
+# Without ADAPTERS_LOADED: one task's broken adapter is no fault of the pool, and that task says so itself.
+POOL_ROLL_UP: Final = (
+    ConditionType.ACCEPTED,
+    ConditionType.RESOLVED_REFS,
+    ConditionType.WEIGHTS_READY,
+    ConditionType.KV_COMPATIBLE,
+    ConditionType.DECODER_READY,
+    ConditionType.PREFILL_READY,
+)
+
+
 class Reason(StrEnum):
     """Reasons that people and alerts may match on; a resolver adds its own CamelCase words for weights."""
 
@@ -108,6 +122,9 @@ class Reason(StrEnum):
     NOT_ALLOWED_BY_DECODER = "NotAllowedByDecoder"
     VOLUME_CLAIM_NOT_FOUND = "VolumeClaimNotFound"
     PROFILE_NOT_FOUND = "ProfileNotFound"
+    POOL_NOT_FOUND = "PoolNotFound"
+    NOT_ALLOWED_BY_POOL = "NotAllowedByPool"
+    POOL_OF_OTHER_DECODER = "PoolOfOtherDecoder"
     # WeightsReady
     RESOLVING = "Resolving"
     RESOLVE_FAILED = "ResolveFailed"
@@ -121,6 +138,7 @@ class Reason(StrEnum):
     KV_COMPATIBLE = "KVCompatible"
     KV_MISMATCH = "KVMismatch"
     TEMPLATE_CHANGES_CONTRACT = "TemplateChangesContract"
+    ADAPTER_NOT_SUPPORTED = "AdapterNotSupported"
     TUNED_AGAINST_OTHER_DECODER = "TunedAgainstOtherDecoder"
     # Verified
     VERIFIED = "Verified"
@@ -152,6 +170,11 @@ class Reason(StrEnum):
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
     INVALID_HYPERPARAMETERS = "InvalidHyperparameters"
+    # AdaptersLoaded, PrefillReady of a task with a pool; a failed download adds its own words
+    ADAPTERS_LOADED = "AdaptersLoaded"
+    ADAPTER_LOADING = "AdapterLoading"
+    ADAPTER_FAILED = "AdapterFailed"
+    POOL_FULL = "PoolFull"
     # ScalingReady, BudgetExceeded
     DECIDED_FROM_METRICS = "DecidedFromMetrics"
     DRY_RUN = "DryRun"

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from sunfleet_api import names
 from sunfleet_api.kinds import KINDS
+from sunfleet_api.prefill_pool import PREFILL_POOL
 from sunfleet_api.prefill_tuning import PREFILL_TUNING
 from sunfleet_api.schema import resource_schema
 from sunfleet_api.serving_profile import SERVING_PROFILE
@@ -54,6 +55,16 @@ COLUMNS: Final = {
         *_PODS,
         _column("Verified", ".status.conditions[?(@.type=='Verified')].status", wide=True),
         _column("Canary", ".status.canary.phase", about="How a canary stands", wide=True),
+        *_TAIL,
+    ),
+    PREFILL_POOL.kind: (
+        _column("Decoder", ".spec.decoderRef.name"),
+        *_READY,
+        *_PODS,
+        _column("Models", ".status.attachedModels", "integer", about="SunModels that share these pods"),
+        _column("Adapters", ".status.loadedAdapters", "integer", about="Adapters that a Ready pod has loaded"),
+        _column("Wanted", ".status.wantedAdapters", "integer", wide=True, about="Adapters that are asked for"),
+        _column("URI", ".spec.model.uri", wide=True),
         *_TAIL,
     ),
     PREFILL_TUNING.kind: (

@@ -9,23 +9,33 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from sunfleet_api.base import ApiModel
+from sunfleet_api.prefill_pool import PREFILL_POOL, PrefillPoolSpec
 from sunfleet_api.sun_model import SUN_MODEL, SunModelSpec
 
 # Path below spec -> whether this spec asks for something that does not happen.
 _OF_MODEL: Final[Mapping[str, Callable[[SunModelSpec], bool]]] = {
-    "prefill.adapter.poolRef": lambda spec: (
-        spec.prefill.adapter is not None and spec.prefill.adapter.pool_ref is not None
+    "canary.prefill.adapter.poolRef": lambda spec: (
+        spec.canary is not None
+        and spec.canary.prefill is not None
+        and spec.canary.prefill.adapter is not None
+        and spec.canary.prefill.adapter.pool_ref is not None
     ),
+    "rollout.engineUpgrade": lambda spec: spec.rollout.engine_upgrade != "Manual",
+}
+_OF_POOL: Final[Mapping[str, Callable[[PrefillPoolSpec], bool]]] = {
     "rollout.engineUpgrade": lambda spec: spec.rollout.engine_upgrade != "Manual",
 }
 # Kind -> paths that may be named.
 INACTIVE: Final[Mapping[str, tuple[str, ...]]] = {
     SUN_MODEL.kind: tuple(_OF_MODEL),
+    PREFILL_POOL.kind: tuple(_OF_POOL),
 }
 
 
 def inactive_fields(spec: ApiModel) -> tuple[str, ...]:
     """Paths such as ``spec.autoscaling`` of the fields that are set without effect, sorted."""
+    if isinstance(spec, PrefillPoolSpec):
+        return tuple(f"spec.{path}" for path, ignored in _OF_POOL.items() if ignored(spec))
     if not isinstance(spec, SunModelSpec):
         return ()
     return tuple(f"spec.{path}" for path, ignored in _OF_MODEL.items() if ignored(spec))

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sunfleet_api import names
+from sunfleet_api.prefill_pool import PrefillPool
 from sunfleet_api.prefill_tuning import PrefillTuning
 from sunfleet_api.serving_profile import ServingProfile
 from sunfleet_api.shared_decoder import SharedDecoder
 from sunfleet_api.sun_model import SunModel
 
-AnyResource = SharedDecoder | SunModel | PrefillTuning | ServingProfile
-AnyClass = type[SharedDecoder] | type[SunModel] | type[PrefillTuning] | type[ServingProfile]
-_CLASSES: Final[tuple[AnyClass, ...]] = (SharedDecoder, SunModel, PrefillTuning, ServingProfile)
+AnyResource = SharedDecoder | SunModel | PrefillPool | PrefillTuning | ServingProfile
+AnyClass = type[SharedDecoder] | type[SunModel] | type[PrefillPool] | type[PrefillTuning] | type[ServingProfile]
+_CLASSES: Final[tuple[AnyClass, ...]] = (SharedDecoder, SunModel, PrefillPool, PrefillTuning, ServingProfile)
 KINDS: Final[Mapping[str, AnyClass]] = {cls.KIND.kind: cls for cls in _CLASSES}
 
 

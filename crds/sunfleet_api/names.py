@@ -14,6 +14,7 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 # Field managers, one per concern, so that server-side apply shows who owns which field.
 FIELD_MANAGER: Final = "sunfleet-operator"
 SCALE_FIELD_MANAGER: Final = "sunfleet-scale"
+ADAPTERS_FIELD_MANAGER: Final = "sunfleet-adapters"
 STATUS_FIELD_MANAGER: Final = "sunfleet-status"
 
 FINALIZER: Final = f"{GROUP}/in-use"
@@ -22,6 +23,9 @@ ANNOTATION_FORCE_DELETE: Final = f"{GROUP}/force-delete"
 
 # Set to "true" by a person: the built-in scaler leaves the object's count as it is.
 ANNOTATION_SCALING_PAUSED: Final = f"{GROUP}/scaling-paused"
+
+# On a pod of a PrefillPool: which adapters its engine has loaded; see sunfleet_api.pooling.
+ANNOTATION_ADAPTERS: Final = f"{GROUP}/adapters"
 
 LABEL_DECODER: Final = f"{GROUP}/decoder"
 LABEL_POOL: Final = f"{GROUP}/pool"
@@ -53,6 +57,7 @@ ROLE_QUANTIZER: Final = "quantizer"
 # Ports of an engine pod.
 ENGINE_CONTAINER: Final = "engine"
 ENGINE_PORT: Final = 8000
+ADMIN_PORT: Final = 8001  # of a PrefillPool's pods, for the operator alone
 SIDE_CHANNEL_PORT: Final = 5600
 KV_PORT_FIRST: Final = 5700
 KV_PORT_LAST: Final = 5799
@@ -67,6 +72,8 @@ METRICS_PORT: Final = 9090
 # depend on the task or on where the weights came from.
 WEIGHTS_PATH: Final = "/weights/model"
 ADAPTER_PATH: Final = "/weights/adapter"
+ADAPTERS_PATH: Final = "/weights/adapters"  # of a PrefillPool's pod: a folder for each adapter
+CLAIMS_PATH: Final = "/weights/claims"  # likewise: a folder for each claim that holds adapters
 # In pods that tune or quantise.
 TUNER_CONTAINER: Final = "tuner"
 INIT_PATH: Final = "/weights/init"

@@ -7,10 +7,18 @@ from typing import Any, Final
 
 from sunfleet_api import names
 from sunfleet_api.base import Kind
-from sunfleet_api.conditions import DECODER_ROLL_UP, MEANINGS, MODEL_ROLL_UP, PROFILE_ROLL_UP, ConditionType
+from sunfleet_api.conditions import (
+    DECODER_ROLL_UP,
+    MEANINGS,
+    MODEL_ROLL_UP,
+    POOL_ROLL_UP,
+    PROFILE_ROLL_UP,
+    ConditionType,
+)
 from sunfleet_api.inactive import INACTIVE
 from sunfleet_api.kinds import KINDS
 from sunfleet_api.markers import VALIDATIONS
+from sunfleet_api.prefill_pool import PREFILL_POOL
 from sunfleet_api.schema import resource_schema
 from sunfleet_api.serving_profile import SERVING_PROFILE
 from sunfleet_api.shared_decoder import SHARED_DECODER
@@ -28,6 +36,7 @@ _SHOWN_CHOICES: Final = 8
 _ROLL_UPS: Final = {
     SHARED_DECODER.kind: DECODER_ROLL_UP,
     SUN_MODEL.kind: MODEL_ROLL_UP,
+    PREFILL_POOL.kind: POOL_ROLL_UP,
     SERVING_PROFILE.kind: PROFILE_ROLL_UP,
 }
 

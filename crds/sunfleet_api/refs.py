@@ -83,17 +83,17 @@ class AllowedNamespaces(ApiModel):
     )
 
     from_: Annotated[Literal["Same", "All", "Selector"], SERVER_DEFAULTED] = Field(default="Same", alias="from")
-    """Same: the decoder's own namespace. All: every namespace. Selector: namespaces whose labels match."""
+    """Same: the own namespace. All: every namespace. Selector: namespaces whose labels match."""
     selector: LabelSelector | None = None
 
 
 class AllowedModels(ApiModel):
-    """Who may attach to this decoder."""
+    """Who may attach."""
 
     namespaces: Annotated[AllowedNamespaces, SERVER_DEFAULTED] = Field(default_factory=AllowedNamespaces)
 
     def allows(self, *, own_namespace: str, namespace: str, namespace_labels: dict[str, str]) -> bool:
-        """Whether an object in ``namespace`` (with these labels) may attach to a decoder in ``own_namespace``."""
+        """Whether an object in ``namespace`` (with these labels) may attach to one in ``own_namespace``."""
         match self.namespaces.from_:
             case "Same":
                 return namespace == own_namespace

@@ -60,11 +60,11 @@ class ServingProfileSpec(ApiModel):
     engine: ProfileEngine | None = None
     """For SharedDecoders."""
     template: PodTemplate | None = None
-    """For both kinds."""
+    """For all kinds."""
     rollout: Rollout | None = None
-    """For both kinds."""
+    """For all kinds."""
     autoscaling: ProfileAutoscaling | None = None
-    """For both kinds."""
+    """For all kinds."""
     traffic: Traffic | None = None
     """For SunModels."""
     verification: Verification | None = None

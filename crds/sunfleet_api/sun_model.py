@@ -76,6 +76,19 @@ class PrefillModelStatus(ApiModel):
     """Decoder digest that the module was tuned against; empty when its files do not say."""
 
 
+class PooledAdapter(ApiModel):
+    """One revision's adapter, for the pods of a PrefillPool."""
+
+    name: str = Field(min_length=1, max_length=128)
+    """Under which the pods load it; names the revision."""
+    pool: str = Field(min_length=3, max_length=320)
+    """namespace/name of the PrefillPool."""
+    uri: ShortText
+    """The URI with its revision pinned."""
+    digest: str = Field(min_length=1, max_length=128)
+    """sha256 over its files."""
+
+
 class SunModelStatus(ApiModel):
     observed_generation: int = 0
     """Generation of the spec that this status speaks of."""
@@ -97,6 +110,8 @@ class SunModelStatus(ApiModel):
     """Revision that the spec asks for."""
     traffic: Annotated[tuple[TrafficTarget, ...], Field(max_length=8), list_map("revision")] = ()
     """The only thing that routers act on."""
+    adapters: Annotated[tuple[PooledAdapter, ...], Field(max_length=8), list_map("name")] = ()
+    """With a poolRef: what the pool's pods shall hold for this task, of the serving and the update revision."""
     model: PrefillModelStatus = Field(default_factory=PrefillModelStatus)
     kv_fingerprint: KVFingerprint = Field(default_factory=KVFingerprint)
     verification: VerificationStatus | None = None

@@ -28,7 +28,8 @@ class Queue(ApiModel):
     ttl_seconds: PhaseSeconds = 60
     """How long one may wait for room on a decode pod."""
     hold_seconds: int | None = Field(default=None, ge=0, le=86_400)
-    """How long one may wait while no prefill pod is ready. Default: 300 if autoscaling.minReplicas is 0, else 0."""
+    """How long one may wait while no prefill pod is ready. Default: 300 if autoscaling.minReplicas is 0,
+    or with a poolRef, else 0."""
 
 
 class RateLimit(ApiModel):

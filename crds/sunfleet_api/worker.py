@@ -15,6 +15,7 @@ from sunfleet_api import names
 from sunfleet_api.engine import ExtraArg
 
 ENV_PREFIX = "SUNFLEET_WORKER_"
+_OF_POOL = {"adapters_path", "max_loras", "max_loaded_loras", "lora_target_modules", "admin_port"}
 
 
 class WorkerSettings(BaseSettings):
@@ -31,6 +32,11 @@ class WorkerSettings(BaseSettings):
     max_model_len: int = 8192
     tensor_parallel_size: int = 1
     max_lora_rank: int = 64
+    adapters_path: str = ""  # set on the pods of a PrefillPool: adapters come and go at run time (sunfleet_api.pooling)
+    max_loras: int = 1  # of a pool's pod: adapters in one batch
+    max_loaded_loras: int = 1  # likewise: adapters that it holds
+    lora_target_modules: tuple[str, ...] = ()  # likewise: modules that adapters may change; empty: any
+    admin_port: int = names.ADMIN_PORT
     extra_args: tuple[ExtraArg, ...] = ()
     port: int = names.ENGINE_PORT
     metrics_port: int = 0  # where /metrics alone is served besides; 0: nowhere
@@ -46,9 +52,10 @@ class WorkerSettings(BaseSettings):
 
     def to_env(self) -> dict[str, str]:
         """The variables that make this very object again; ``pod_ip`` and ``pod_name`` are left to the downward API, and
-        ``self_check`` and ``overlap_steps`` to whoever switches them off.
+        ``self_check`` and ``overlap_steps`` to whoever switches them off. Those of a pool's pods are only on these.
         """
         left = {"pod_ip", "pod_name"} | {name for name in ("self_check", "overlap_steps") if getattr(self, name)}
+        left |= set() if self.adapters_path else _OF_POOL
         values: dict[str, Any] = self.model_dump(mode="json", exclude=left)
         return {
             ENV_PREFIX + key.upper(): json.dumps(value) if isinstance(value, list) else str(value)

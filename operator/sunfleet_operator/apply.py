@@ -11,8 +11,9 @@ from typing import Protocol
 
 from sunfleet_api import names
 from sunfleet_operator import metrics
-from sunfleet_operator.cluster import ClusterError
-from sunfleet_operator.plan.actions import Apply, Delete, Event, Mark, Plan, Scale, Write
+from sunfleet_operator.cluster import ClusterError, ConflictError, NotFoundError
+from sunfleet_operator.engines import Engines, NoEngines
+from sunfleet_operator.plan.actions import Announce, Apply, Delete, Event, Load, Mark, Plan, Scale, Write
 from sunfleet_operator.types import Json, Manifest, Ref, is_terminating, metadata
 
 _log = logging.getLogger(__name__)
@@ -27,22 +28,25 @@ class Writer(Protocol):
     async def set_finalizers(self, kind: str, live: Json, finalizers: Sequence[str], manager: str) -> Json: ...
 
 
-async def carry_out(writer: Writer, live: Json, plan: Plan, now: datetime) -> None:
+_NO_ENGINES = NoEngines()
+
+
+async def carry_out(writer: Writer, live: Json, plan: Plan, now: datetime, engines: Engines = _NO_ENGINES) -> None:
     """Write everything in ``plan`` for the object ``live``. The first failure ends it; the key is then tried again."""
     if plan.finalizer is True and not is_terminating(live):
         await _set_finalizer(writer, live, present=True)
-    await _write(writer, plan.before)
+    await _write(writer, plan.before, engines)
     if plan.status is not None:
         await writer.apply(plan.status, names.STATUS_FIELD_MANAGER, subresource="status")
         metrics.WRITES.labels(live["kind"], "status").inc()
-    await _write(writer, plan.after)
+    await _write(writer, plan.after, engines)
     for event in plan.events:
         await _tell(writer, live, event, now)
     if plan.finalizer is False:
         await _set_finalizer(writer, live, present=False)
 
 
-async def _write(writer: Writer, writes: Iterable[Write]) -> None:
+async def _write(writer: Writer, writes: Iterable[Write], engines: Engines) -> None:
     for write in writes:
         match write:
             case Apply(manifest):
@@ -54,9 +58,25 @@ async def _write(writer: Writer, writes: Iterable[Write]) -> None:
             case Mark(manifest):
                 await writer.apply(manifest, names.SCALE_FIELD_MANAGER)
                 metrics.WRITES.labels(manifest["kind"], "mark").inc()
+            case Announce(manifest):
+                await _announce(writer, manifest)
+            case Load(pod, address, wanted):
+                _log.info("pod %s shall hold %d adapters", pod, len(wanted.adapters))
+                await engines.load(address, wanted)
+                metrics.WRITES.labels("Pod", "load").inc()
             case Delete(ref, grace_seconds):
                 await writer.delete(ref, grace_seconds=grace_seconds)
                 metrics.WRITES.labels(ref.kind, "delete").inc()
+
+
+async def _announce(writer: Writer, manifest: Manifest) -> None:
+    """A pod that has gone meanwhile must not keep the others of its pool from being written."""
+    try:
+        await writer.apply(manifest, names.ADAPTERS_FIELD_MANAGER)
+    except (ConflictError, NotFoundError) as error:
+        _log.info("pod %s is gone: %s", manifest["metadata"]["name"], error)
+    else:
+        metrics.WRITES.labels("Pod", "announce").inc()
 
 
 async def _set_finalizer(writer: Writer, live: Json, *, present: bool) -> None:

@@ -14,20 +14,22 @@ from pydantic import ValidationError
 
 from sunfleet_api import names
 from sunfleet_api.engine import EngineSpec
+from sunfleet_api.prefill_pool import PrefillPool
 from sunfleet_api.scaling import Autoscaling
 from sunfleet_api.shared_decoder import SharedDecoder
 from sunfleet_api.sun_model import SunModel
 from sunfleet_operator import counts, resources
 from sunfleet_operator.autoscale.fleet import Fixed, Fleet
 from sunfleet_operator.autoscale.member import Member
-from sunfleet_operator.autoscale.signals import Signals
+from sunfleet_operator.autoscale.signals import PrefillSignals, Signals, together
 from sunfleet_operator.autoscale.state import Pods
 from sunfleet_operator.index import scales
 from sunfleet_operator.plan.rollout import Limits
-from sunfleet_operator.references import canary_of, decoder_of, model_name
+from sunfleet_operator.references import canary_of, decoder_of, model_name, pool_of
 from sunfleet_operator.types import (
     DECODER,
     MODEL,
+    POOL,
     Json,
     Key,
     is_terminating,
@@ -40,7 +42,8 @@ from sunfleet_operator.types import (
     status_of,
 )
 
-T = TypeVar("T", SharedDecoder, SunModel)
+T = TypeVar("T", SharedDecoder, SunModel, PrefillPool)
+Scaled = SharedDecoder | SunModel | PrefillPool
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class World:
 
     decoders: Sequence[Json] = ()
     models: Sequence[Json] = ()
+    pools: Sequence[Json] = ()
     deployments: Sequence[Json] = ()
     pods: Sequence[Json] = ()
     scalers: Sequence[Json] = ()  # HorizontalPodAutoscalers
@@ -70,21 +74,35 @@ class Measured:
 
 @dataclass(frozen=True)
 class Group:
-    """A decoder, if there is one, and the tasks that name it."""
+    """A decoder, if there is one, the tasks with pods of their own that name it, and the PrefillPools that do."""
 
     decoder: Json | None
     models: tuple[Json, ...]
+    pools: tuple[Json, ...] = ()
+
+    def members(self) -> list[tuple[Key, Json]]:
+        """Everything with pods, the decoder first."""
+        kinds = ((DECODER, (self.decoder,) if self.decoder else ()), (MODEL, self.models), (POOL, self.pools))
+        return [(key_of(kind, live), live) for kind, found in kinds for live in found]
 
 
 def groups(world: World) -> list[Group]:
     """Those in which anything scales or is bounded."""
+    own = _by_decoder(model for model in world.models if pool_of(model) is None)
+    pools, decoders = _by_decoder(world.pools), {key_of(DECODER, live): live for live in world.decoders}
+    found = [
+        Group(decoders.get(key), tuple(own.get(key, ())), tuple(pools.get(key, ())))
+        for key in sorted({*own, *pools, *decoders})
+    ]
+    return [group for group in found if any(scales(live) for _, live in group.members())]
+
+
+def _by_decoder(found: Iterable[Json]) -> dict[Key, list[Json]]:
     by_decoder: defaultdict[Key, list[Json]] = defaultdict(list)
-    for model in world.models:
-        if not is_terminating(model):
-            by_decoder[decoder_of(model)].append(model)
-    decoders = {key_of(DECODER, live): live for live in world.decoders}
-    found = [Group(decoders.get(key), tuple(by_decoder[key])) for key in sorted({*by_decoder, *decoders})]
-    return [group for group in found if any(scales(live) for live in (group.decoder, *group.models) if live)]
+    for live in found:
+        if not is_terminating(live):
+            by_decoder[decoder_of(live)].append(live)
+    return by_decoder
 
 
 class Builder:
@@ -94,6 +112,10 @@ class Builder:
         self._measured, self._unknown = measured, world.unknown
         self._deployments = _by_owner(world.deployments)
         self._pods = _by_owner(pod for pod in world.pods if runs_engine(pod))
+        self._sharing: defaultdict[Key, list[Json]] = defaultdict(list)  # tasks by pool
+        for model in world.models:
+            if (pool := pool_of(model)) is not None and not is_terminating(model):
+                self._sharing[pool].append(model)
 
     def fleet(self, group: Group) -> Fleet:
         """The policy's input. An object whose spec cannot be read keeps what it has."""
@@ -102,24 +124,31 @@ class Builder:
         limits = {entry.resource_name: entry.limit for entry in pool.spec.gpu_budget} if pool else {}
         members: dict[str, Member | Fixed] = {}
         weights: dict[str, float] = {}
-        for live, kind, parsed in self._everyone(group, pool):
-            key = key_of(kind, live)
-            weights[str(key)] = float(parsed.spec.traffic.weight) if isinstance(parsed, SunModel) else 1.0
+        for key, live in group.members():
+            parsed = pool if key.kind == DECODER else _read(key.kind, live)
+            weights[str(key)] = self._weight(key, parsed)
             members[str(key)] = self._member(live, key, parsed, engine, tuple(limits))
         name = str(key_of(DECODER, group.decoder)) if group.decoder else ""
         return Fleet(name, members, limits, weights)
 
-    @staticmethod
-    def _everyone(
-        group: Group, pool: SharedDecoder | None
-    ) -> Iterable[tuple[Json, str, SharedDecoder | SunModel | None]]:
-        if group.decoder is not None:
-            yield group.decoder, DECODER, pool
-        for live in group.models:
-            yield live, MODEL, _parsed(SunModel, live)
+    def loads(self, pool: Key) -> dict[Key, float]:
+        """Prompt tokens a second of the tasks of a PrefillPool, where they are measured."""
+        found: dict[Key, float] = {}
+        for live in self._sharing.get(pool, ()):
+            signals = self._measured.prefill(model_name(live))
+            if signals is not None and isinstance(signals, PrefillSignals) and signals.token_rate is not None:
+                found[key_of(MODEL, live)] = signals.token_rate
+        return found
+
+    def _weight(self, key: Key, parsed: Scaled | None) -> float:
+        """A pool stands for all its tasks."""
+        if key.kind == POOL:
+            read = (_parsed(SunModel, live) for live in self._sharing.get(key, ()))
+            return float(sum(task.spec.traffic.weight for task in read if task)) or 1.0
+        return float(parsed.spec.traffic.weight) if isinstance(parsed, SunModel) else 1.0
 
     def _member(
-        self, live: Json, key: Key, parsed: SharedDecoder | SunModel | None, engine: EngineSpec, budgeted: Sequence[str]
+        self, live: Json, key: Key, parsed: Scaled | None, engine: EngineSpec, budgeted: Sequence[str]
     ) -> Member | Fixed:
         everything = self._deployments.get(key, [])
         deployments = [one for one in everything if revision_of(one) != canary_of(live)]
@@ -143,6 +172,8 @@ class Builder:
     def _signals(self, live: Json, key: Key) -> Signals | None:
         if key.kind == MODEL:
             return self._measured.prefill(model_name(live))
+        if key.kind == POOL:
+            return together(self._measured.prefill(model_name(task)) for task in self._sharing.get(key, ()))
         return self._measured.decode(f"{key.namespace}/{key.name}")
 
     def _observed(self, key: Key, wanted: int) -> Pods:
@@ -159,8 +190,14 @@ class Builder:
 
 def auto_of(live: Json, kind: str) -> Autoscaling | None:
     """``spec.autoscaling``; ``None`` also for a spec that cannot be read."""
-    parsed = _parsed(SunModel, live) if kind == MODEL else _parsed(SharedDecoder, live)
+    parsed = _read(kind, live)
     return parsed.spec.autoscaling if parsed else None
+
+
+def _read(kind: str, live: Json) -> Scaled | None:
+    if kind == POOL:
+        return _parsed(PrefillPool, live)
+    return _parsed(SunModel, live) if kind == MODEL else _parsed(SharedDecoder, live)
 
 
 def _parsed(model: type[T], live: Json | None) -> T | None:
@@ -180,7 +217,7 @@ def _rolls(live: Json) -> bool:
     return bool(status.get("currentRevision")) and status.get("updateRevision") != status.get("currentRevision")
 
 
-def _canary_pods(parsed: SharedDecoder | SunModel, live: Json, asked: int) -> int:
+def _canary_pods(parsed: Scaled, live: Json, asked: int) -> int:
     """Pods that a canary's largest step wants beside the others."""
     canary = parsed.spec.canary if isinstance(parsed, SunModel) else None
     if canary is None or not canary_of(live):

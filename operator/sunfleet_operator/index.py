@@ -11,10 +11,12 @@ from collections.abc import Iterable
 
 from sunfleet_api import names
 from sunfleet_operator.observed import User
+from sunfleet_operator.pool_index import PoolIndex
 from sunfleet_operator.references import decoders_of, model_name, profiles_of
 from sunfleet_operator.types import (
     DECODER,
     MODEL,
+    POOL,
     Json,
     Key,
     is_terminating,
@@ -30,7 +32,7 @@ _DECODER_FACTS = ("updateRevision", "currentRevision", "decoderDigest", "kvFinge
 
 
 class Index:
-    """SunModels by decoder and by model name, and the facts of decoders that their SunModels depend on."""
+    """SunModels by decoder, pool and model name, and the facts of decoders and pools that their SunModels depend on."""
 
     def __init__(self) -> None:
         self._decoders: dict[Key, frozenset[Key]] = {}  # of each SunModel
@@ -42,6 +44,7 @@ class Index:
         self._serving: dict[tuple[str, str], bool] = {}  # decode Deployments (namespace, name)
         self._ready: dict[Key, str] = {}
         self._scaling: set[Key] = set()  # objects that the scaler has to do with
+        self.pools = PoolIndex()
         self._news: dict[Key, Json | None] | None = None  # from `listing` to `rebuild`; a value of None is gone
 
     def users(self, decoder: Key) -> tuple[User, ...]:
@@ -94,7 +97,14 @@ class Index:
         concerned = set(before | after) if changed else set()
         if gone or is_terminating(live) or name is None:
             concerned |= self._named.get(name or model_name(live), set()) - {key}
-        return frozenset(concerned)
+        return frozenset(concerned | self.pools.model_changed(live, gone=gone))
+
+    def pool_changed(self, live: Json, *, gone: bool) -> frozenset[Key]:
+        """Take in a PrefillPool; its SunModels if anything changed that they depend on."""
+        key = key_of(POOL, live)
+        self._note_news(key, live, gone=gone)
+        self._note_ready(key, live, gone=gone)
+        return self.pools.pool_changed(live, gone=gone)
 
     def decoder_changed(self, live: Json, *, gone: bool) -> frozenset[Key]:
         """Take in a SharedDecoder; its SunModels if anything changed that they depend on."""
@@ -105,7 +115,7 @@ class Index:
         if self._facts.get(key) == facts:
             return frozenset()
         self._facts[key] = facts
-        return self.user_keys(key)
+        return self.user_keys(key) | self.pools.of_decoder(key)
 
     def decode_pods_changed(self, deployment: Json, *, gone: bool) -> frozenset[Key]:
         """Take in a decode Deployment; the SunModels of its decoder when it starts or stops to serve."""
@@ -119,7 +129,8 @@ class Index:
         self._serving[place] = serves
         if gone:
             self._serving.pop(place, None)
-        return self.user_keys(Key(DECODER, namespace_of(deployment), name))
+        decoder = Key(DECODER, namespace_of(deployment), name)
+        return self.user_keys(decoder) | self.pools.of_decoder(decoder)
 
     @property
     def scaling(self) -> bool:
@@ -146,7 +157,7 @@ class Index:
         """Lists for :meth:`rebuild` are about to be read; what the watch says from now on is newer than they are."""
         self._news = {}
 
-    def rebuild(self, models: Iterable[Json], decoders: Iterable[Json]) -> None:
+    def rebuild(self, models: Iterable[Json], decoders: Iterable[Json], pools: Iterable[Json] = ()) -> None:
         """Start over from complete lists: what is not in them is gone."""
         news, self._news = self._news or {}, None
         self._decoders.clear()
@@ -158,10 +169,13 @@ class Index:
         self._serving.clear()
         self._ready.clear()
         self._scaling.clear()
-        latest = {key_of(MODEL, live): live for live in models} | {key_of(DECODER, live): live for live in decoders}
+        self.pools.clear()
+        listed = ((MODEL, models), (DECODER, decoders), (POOL, pools))
+        latest = {key_of(kind, live): live for kind, found in listed for live in found}
+        changed = {MODEL: self.model_changed, DECODER: self.decoder_changed, POOL: self.pool_changed}
         for key, live in (latest | news).items():
             if live is not None:
-                (self.model_changed if key.kind == MODEL else self.decoder_changed)(live, gone=False)
+                changed[key.kind](live, gone=False)
                 self.profiles_changed(key.kind, live, gone=False)
 
     def _forget(self, key: Key) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sunfleet_api import names
-from sunfleet_operator.types import DECODER, MODEL, NAMESPACE, PROFILE, TUNING
+from sunfleet_operator.types import DECODER, MODEL, NAMESPACE, POOL, PROFILE, TUNING
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ _CHILD = ("get", "list", "watch", "create", "patch", "delete")
 ALL: Final = (
     Kind(DECODER, names.API_VERSION, "shareddecoders", ("get", "list", "watch", "patch"), subresources=("status",)),
     Kind(MODEL, names.API_VERSION, "sunmodels", ("get", "list", "watch"), subresources=("status",)),
+    Kind(POOL, names.API_VERSION, "prefillpools", ("get", "list", "watch"), subresources=("status",)),
     Kind(PROFILE, names.API_VERSION, "servingprofiles", ("get", "list", "watch"), subresources=("status",)),
     Kind(TUNING, names.API_VERSION, "prefilltunings", ("get", "list", "watch"), subresources=("status",)),
     Kind("Deployment", "apps/v1", "deployments", _CHILD),

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from sunfleet_api import names
 from sunfleet_operator.build import labels
+from sunfleet_operator.engines import Engines, Faults
 from sunfleet_operator.index import Index
 from sunfleet_operator.observed import (
     Beside,
@@ -18,17 +19,19 @@ from sunfleet_operator.observed import (
     ObservedDecoder,
     ObservedModel,
     ObservedNamespace,
+    ObservedPool,
     ObservedProfile,
     ObservedTuning,
     User,
 )
 from sunfleet_operator.plan import runs
 from sunfleet_operator.plan.jobs import begun, pods_of
-from sunfleet_operator.references import decoder_of, decoders_of, profiles_of
+from sunfleet_operator.references import decoder_of, decoders_of, pool_of, profiles_of
 from sunfleet_operator.types import (
     DECODER,
     MODEL,
     NAMESPACE,
+    POOL,
     PROFILE,
     TUNING,
     Json,
@@ -74,22 +77,26 @@ async def observe_decoder(reader: Reader, index: Index, key: Key, presets: str =
     return ObservedDecoder(key, _with_kind(DECODER, live), children, users, terminating, profiles)
 
 
-async def observe_model(reader: Reader, index: Index, key: Key, presets: str = "") -> ObservedModel | None:
-    """``None`` when the object is gone. ``presets``: as above."""
+async def observe_model(
+    reader: Reader, index: Index, key: Key, presets: str = "", faults: Faults | None = None
+) -> ObservedModel | None:
+    """``None`` when the object is gone. ``presets``: as above. ``faults``: what pools know of adapters."""
     live = await reader.get(MODEL, key.namespace, key.name)
     if live is None:
         return None
-    target = decoder_of(live)
+    target, pool_key = decoder_of(live), pool_of(live)
+    abroad = any(other is not None and other.namespace != key.namespace for other in (target, pool_key))
     decoder, children, rivals, space = await asyncio.gather(
         # Asking for one of another operator's namespaces would be forbidden, and the task never told why.
         reader.get(DECODER, target.namespace, target.name) if reader.serves(target.namespace) else _nothing(),
         _children(reader, key, live),
         _rivals(reader, index, key, live),
-        reader.get(NAMESPACE, "", key.namespace) if target.namespace != key.namespace else _nothing(),
+        reader.get(NAMESPACE, "", key.namespace) if abroad else _nothing(),
     )
-    contract, deployments, profiles = await asyncio.gather(
-        _contract(reader, decoder), _decode_deployments(reader, decoder), _profiles(reader, key, live, presets)
-    )
+    contract, deployments, profiles, (pool, pods) = await asyncio.gather(
+        _contract(reader, decoder), _decode_deployments(reader, decoder), _profiles(reader, key, live, presets),
+        _pool(reader, pool_key),
+    )  # fmt: skip
     return ObservedModel(
         key,
         _with_kind(MODEL, live),
@@ -101,6 +108,10 @@ async def observe_model(reader: Reader, index: Index, key: Key, presets: str = "
         namespace_labels=labels_of(space) if space else {},
         profiles=profiles,
         decoder_served=reader.serves(target.namespace),
+        pool=pool and _with_kind(POOL, pool),
+        pool_pods=pods,
+        pool_served=pool_key is None or reader.serves(pool_key.namespace),
+        pool_fault=faults.find(pool_key, key) if faults else None,
     )
 
 
@@ -161,6 +172,49 @@ async def observe_tuning(reader: Reader, key: Key) -> ObservedTuning | None:
         log=log,
         predecessor=any(_of_predecessor(job, key, uid) for job in jobs),
     )
+
+
+async def observe_pool(
+    reader: Reader, index: Index, key: Key, engines: Engines, presets: str = ""
+) -> ObservedPool | None:
+    """``None`` when the object is gone. ``presets``: as above."""
+    live = await reader.get(POOL, key.namespace, key.name)
+    if live is None:
+        return None
+    target = decoder_of(live)
+    decoder, children, space = await asyncio.gather(
+        reader.get(DECODER, target.namespace, target.name) if reader.serves(target.namespace) else _nothing(),
+        _children(reader, key, live),
+        reader.get(NAMESPACE, "", key.namespace) if target.namespace != key.namespace else _nothing(),
+    )
+    contract, deployments, profiles, held = await asyncio.gather(
+        _contract(reader, decoder), _decode_deployments(reader, decoder), _profiles(reader, key, live, presets),
+        engines.ask(children.pods),
+    )  # fmt: skip
+    return ObservedPool(
+        key,
+        _with_kind(POOL, live),
+        children,
+        decoder and _with_kind(DECODER, decoder),
+        contract,
+        deployments,
+        namespace_labels=labels_of(space) if space else {},
+        profiles=profiles,
+        decoder_served=reader.serves(target.namespace),
+        users=index.pools.users(key),
+        held=held,
+    )
+
+
+async def _pool(reader: Reader, key: Key | None) -> tuple[Json | None, tuple[Json, ...]]:
+    """The pool that a task refers to, and its engine pods."""
+    if key is None or not reader.serves(key.namespace):
+        return None, ()
+    pool, pods = await asyncio.gather(
+        reader.get(POOL, key.namespace, key.name),
+        reader.list("Pod", key.namespace, labels=labels.pool_selector(key)),
+    )
+    return pool, tuple(pods)
 
 
 async def observe_profile(reader: Reader, index: Index, key: Key, presets: str = "") -> ObservedProfile | None:

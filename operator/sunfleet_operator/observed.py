@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sunfleet_api.conditions import ConditionType, Reason
+from sunfleet_api.pooling import Held
 from sunfleet_operator.build.network import Visitors
 from sunfleet_operator.build.weights import Fetcher
 from sunfleet_operator.figures import ByRevision
-from sunfleet_operator.references import canary_decoder_of, decoder_of, routed_decoders
+from sunfleet_operator.references import canary_decoder_of, decoder_of, pool_of, routed_decoders
 from sunfleet_operator.told import Told
-from sunfleet_operator.types import Json, Key, full_name, is_terminating, metadata, status_of
+from sunfleet_operator.types import POOL, Json, Key, full_name, is_terminating, metadata, status_of
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,51 @@ class Beside:
 
 
 @dataclass(frozen=True)
+class Adapter:
+    """One revision of a task, as pods of a PrefillPool hold it."""
+
+    name: str
+    uri: str  # resolved
+    digest: str
+
+
+@dataclass(frozen=True)
+class PoolUser:
+    """What PrefillPools know of one SunModel: its adapters, by pool, as its own reconcile has allowed them."""
+
+    key: Key
+    since: str  # creation: where room is short the oldest stay
+    attached: Key | None  # the pool that it refers to
+    adapters: Mapping[Key, tuple[Adapter, ...]]
+
+    @classmethod
+    def of(cls, key: Key, model: Json) -> PoolUser:
+        found: dict[Key, tuple[Adapter, ...]] = {}
+        for one in () if is_terminating(model) else status_of(model).get("adapters") or ():
+            namespace, _, name = str(one.get("pool", "")).partition("/")
+            pool, adapter = Key(POOL, namespace, name), Adapter(one["name"], one["uri"], one["digest"])
+            found[pool] = (*found.get(pool, ()), adapter)
+        return cls(key, str(metadata(model).get("creationTimestamp") or ""), pool_of(model), found)
+
+    @property
+    def pools(self) -> frozenset[Key]:
+        """Every pool that it refers to or has adapters in."""
+        return frozenset(self.adapters) | ({self.attached} if self.attached else set())
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(adapter.name for given in self.adapters.values() for adapter in given)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why no pod of a pool has a task's adapter."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
 class ObservedDecoder:
     """A SharedDecoder and its surroundings."""
 
@@ -182,3 +228,35 @@ class ObservedModel:
     beside: Beside | None = None  # where the canary names a decoder
     measured: ByRevision | None = None  # while a canary gets requests
     told: Told | None = None
+    pool: Json | None = None  # the object that prefill.adapter.poolRef names
+    pool_pods: tuple[Json, ...] = ()
+    pool_served: bool = True  # as decoder_served
+    pool_fault: Fault | None = None
+
+
+@dataclass(frozen=True)
+class ObservedPool:
+    """A PrefillPool and its surroundings. The decoder's part is that of :class:`ObservedModel`.
+
+    ``held``: by pod name, what each pod with a running engine says of its adapters, ``None`` where it does not answer.
+    """
+
+    key: Key
+    live: Json
+    children: Children = field(default_factory=Children)
+    decoder: Json | None = None
+    contract: Json | None = None
+    decoder_deployments: tuple[Json, ...] = ()
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    profiles: tuple[FoundProfile, ...] = ()
+    decoder_served: bool = True
+    users: tuple[PoolUser, ...] = ()
+    held: Mapping[str, Held | None] = field(default_factory=dict)
+    told: Told | None = None
+
+    def as_task(self, live: Json) -> ObservedModel:
+        """The same as of a task with pods of its own: what is asked of the decoder is asked alike."""
+        return ObservedModel(
+            self.key, live, self.children, self.decoder, self.contract, self.decoder_deployments,
+            namespace_labels=self.namespace_labels, profiles=self.profiles, decoder_served=self.decoder_served,
+        )  # fmt: skip

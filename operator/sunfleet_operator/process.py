@@ -12,6 +12,7 @@ from sunfleet_operator import metrics, promql
 from sunfleet_operator.analyst import Analyst
 from sunfleet_operator.build.weights import Fetcher
 from sunfleet_operator.cluster import Cluster, ClusterError, NotFoundError
+from sunfleet_operator.engines import AdminPorts, Faults
 from sunfleet_operator.health import Health
 from sunfleet_operator.index import Index
 from sunfleet_operator.observed import Defaults
@@ -23,6 +24,7 @@ from sunfleet_operator.types import (
     DECODER,
     MODEL,
     NAMESPACE,
+    POOL,
     PROFILE,
     TUNING,
     Json,
@@ -49,16 +51,18 @@ class Operator:
     index: Index = field(default_factory=Index)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _prometheus: Prometheus | None = None
+    _engines: AdminPorts | None = None
 
     async def start(self) -> None:
         """Learn who uses whom, queue everything, then let the workers go."""
-        for kind in (MODEL, DECODER):
+        for kind in (MODEL, DECODER, POOL):
             for status in ("True", "False", "Unknown"):
                 metrics.READY.labels(kind, status).set_function(partial(self.index.ready, kind, status))
         await self._resync_until_it_works()
         scaler = self._scaler()
         prometheus = self.settings.prometheus
         analyst = Analyst(self._prometheus, prometheus.matchers, prometheus.window_seconds)
+        self._engines = AdminPorts()
         reconcile = Reconciler(
             self.cluster,
             self.index,
@@ -66,6 +70,8 @@ class Operator:
             told=scaler.told,
             noted=scaler.note,
             measure=analyst.measure,
+            engines=self._engines,
+            faults=Faults(self.queue.add),
         )
         for number in range(self.settings.workers):
             self._tasks.append(asyncio.create_task(self.queue.work(reconcile), name=f"worker-{number}"))
@@ -87,6 +93,8 @@ class Operator:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._prometheus is not None:
             await self._prometheus.close()
+        if self._engines is not None:
+            await self._engines.close()
 
     def seen(self, kind: str, live: Json, *, gone: bool) -> None:
         """A watch event: queue the object, or its owner, and whoever depends on it."""
@@ -97,8 +105,9 @@ class Operator:
             self.queue.add(key)
 
     def _concerned(self, kind: str, live: Json, *, gone: bool) -> set[Key]:
-        if kind in {MODEL, DECODER}:
-            changed = self.index.model_changed if kind == MODEL else self.index.decoder_changed
+        if kind in {MODEL, DECODER, POOL}:
+            index = self.index
+            changed = {MODEL: index.model_changed, DECODER: index.decoder_changed, POOL: index.pool_changed}[kind]
             return {key_of(kind, live), *changed(live, gone=gone), *self._profiles_of(kind, live, gone=gone)}
         if kind == PROFILE:
             key = key_of(PROFILE, live)
@@ -109,6 +118,8 @@ class Operator:
         if kind == NAMESPACE:
             return {Key(NAMESPACE, "", name_of(live))} if is_terminating(live) and not gone else set()
         keys = set() if (owner := owner_of(live)) is None else {owner}
+        if kind == "Pod":
+            return keys | self.index.pools.pod_changed(live, gone=gone)
         return keys | self.index.decode_pods_changed(live, gone=gone) if kind == "Deployment" else keys
 
     def _profiles_of(self, kind: str, live: Json, *, gone: bool) -> set[Key]:
@@ -120,14 +131,15 @@ class Operator:
     async def resync(self) -> None:
         """Look at everything again."""
         self.index.listing()
-        models, decoders = await asyncio.gather(self.cluster.list_served(MODEL), self.cluster.list_served(DECODER))
-        self.index.rebuild(models, decoders)
-        for live in decoders:
-            self.queue.add(key_of(DECODER, live))
-        for live in models:
-            self.queue.add(key_of(MODEL, live))
-        for kind in (PROFILE, TUNING):
-            for live in await self._of_newer_kind(kind):
+        models, decoders, pools, profiles, tunings = await asyncio.gather(
+            self.cluster.list_served(MODEL),
+            self.cluster.list_served(DECODER),
+            *(self._of_newer_kind(kind) for kind in (POOL, PROFILE, TUNING)),
+        )
+        self.index.rebuild(models, decoders, pools)
+        everyone = {DECODER: decoders, POOL: pools, MODEL: models, PROFILE: profiles, TUNING: tunings}
+        for kind, found in everyone.items():
+            for live in found:
                 self.queue.add(key_of(kind, live))
 
     async def _of_newer_kind(self, kind: str) -> Sequence[Json]:

@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 from sunfleet_operator import apply, metrics
 from sunfleet_operator.apply import Writer
 from sunfleet_operator.cluster import RefusedError, TerminatingError
+from sunfleet_operator.engines import Engines, Faults, NoEngines
 from sunfleet_operator.figures import ByRevision
 from sunfleet_operator.index import Index
 from sunfleet_operator.observe import (
@@ -20,15 +21,16 @@ from sunfleet_operator.observe import (
     observe_model,
     observe_namespace,
     observe_needs,
+    observe_pool,
     observe_profile,
     observe_tuning,
 )
 from sunfleet_operator.observed import Defaults
-from sunfleet_operator.plan import decoder, model, namespace, profile, tuning
-from sunfleet_operator.plan.actions import Plan
+from sunfleet_operator.plan import decoder, model, namespace, pool, profile, tuning
+from sunfleet_operator.plan.actions import Load, Plan
 from sunfleet_operator.plan.common import told_refusal
 from sunfleet_operator.told import Told
-from sunfleet_operator.types import DECODER, MODEL, NAMESPACE, PROFILE, TUNING, Json, Key
+from sunfleet_operator.types import DECODER, MODEL, NAMESPACE, POOL, PROFILE, TUNING, Json, Key
 
 logger = logging.getLogger(__name__)
 Decided: TypeAlias = tuple[Json, Plan] | None
@@ -60,12 +62,16 @@ class Reconciler:
         told: Callable[[Key], Told | None] = lambda _: None,
         noted: Callable[[Key, Json | None], None] = lambda _, __: None,
         measure: Callable[[Json, datetime], Awaitable[ByRevision | None]] = unmeasured,
+        engines: Engines | None = None,
+        faults: Faults | None = None,
     ) -> None:
         """``told`` is what the scaler decided; ``noted`` hears what an object is together with its profiles;
-        ``measure`` says how requests of a canary went."""
+        ``measure`` says how requests of a canary went; ``engines`` reaches the pods of pools, and ``faults`` is what
+        their reconciles tell those of tasks."""
         self._store, self._index, self._defaults, self._now = store, index, defaults, now
         self._measure = measure
         self._told, self._noted = told, noted
+        self._engines, self._faults = engines or NoEngines(), faults or Faults()
 
     async def __call__(self, key: Key) -> float | None:
         """Seconds after which the key is due again, or ``None``; :class:`ClusterError` when a request failed."""
@@ -81,6 +87,8 @@ class Reconciler:
 
     async def _run(self, key: Key) -> Plan | None:
         found = await self.decide(key)
+        if key.kind == POOL:
+            self._faults.note(key, found[1].faults or {} if found else {})
         if found is None:
             return None
         live, plan = found
@@ -92,7 +100,7 @@ class Reconciler:
         if told and (plan.before or plan.after):
             plan = await self._retried(key, plan, told)
         try:
-            await apply.carry_out(self._store, live, plan, self._now())
+            await apply.carry_out(self._store, live, plan, self._now(), self._engines)
             for result in plan.checks:
                 metrics.VERIFICATIONS.labels(result).inc()
             if plan.canary:
@@ -129,6 +137,7 @@ class Reconciler:
             PROFILE: self._profile,
             TUNING: self._tuning,
             DECODER: self._decoder,
+            POOL: self._pool,
             MODEL: self._model,
         }
         return await deciders[key.kind](key, refusal)
@@ -146,14 +155,21 @@ class Reconciler:
         return None if run is None else (run.live, tuning.plan(run, self._defaults, self._now(), refusal=refusal))
 
     async def _decoder(self, key: Key, refusal: str) -> Decided:
-        pool = await observe_decoder(self._store, self._index, key, self._defaults.profile_namespace)
-        if pool is None:
+        base = await observe_decoder(self._store, self._index, key, self._defaults.profile_namespace)
+        if base is None:
             return None
-        pool = replace(pool, told=self._told(key))
-        return pool.live, decoder.plan(pool, self._defaults, self._now(), refusal=refusal)
+        base = replace(base, told=self._told(key))
+        return base.live, decoder.plan(base, self._defaults, self._now(), refusal=refusal)
+
+    async def _pool(self, key: Key, refusal: str) -> Decided:
+        shared = await observe_pool(self._store, self._index, key, self._engines, self._defaults.profile_namespace)
+        if shared is None:
+            return None
+        shared = replace(shared, told=self._told(key))
+        return shared.live, pool.plan(shared, self._defaults, self._now(), refusal=refusal)
 
     async def _model(self, key: Key, refusal: str) -> Decided:
-        task = await observe_model(self._store, self._index, key, self._defaults.profile_namespace)
+        task = await observe_model(self._store, self._index, key, self._defaults.profile_namespace, self._faults)
         if task is None:
             return None
         task = await observe_needs(self._store, task, model.needs(task))
@@ -173,5 +189,7 @@ def _target(write: object) -> str:
     ref = getattr(write, "ref", None)
     if ref is not None:
         return f"{ref.kind} {ref.name}"
+    if isinstance(write, Load):
+        return f"Pod {write.pod}"
     manifest = getattr(write, "manifest", {})
     return f"{manifest.get('kind')} {manifest.get('metadata', {}).get('name')}"

@@ -83,7 +83,8 @@ class DecoderRevision(_Record):
 
 
 class ModelRevision(_Record):
-    """One revision of a SunModel's prefill pods; enough to route to them without looking at anything else."""
+    """One revision of a SunModel's or a PrefillPool's prefill pods; enough to route to them without looking at anything
+    else."""
 
     record: Literal["model"] = "model"
     revision: str
@@ -92,6 +93,8 @@ class ModelRevision(_Record):
     digest: str  # of the prefill module
     kv_fingerprint: KVFingerprint
     template: dict[str, Any] = Field(default_factory=dict)
+    pool: str = ""  # namespace/name of the PrefillPool whose pods hold it; then there is no template
+    uri: str = ""  # with a pool: the adapter's, resolved
 
 
 class VerificationRecord(_Record):

@@ -3,11 +3,11 @@ Pure."""
 
 from __future__ import annotations
 
-from sunfleet_operator.types import DECODER, Json, Key, name_of, namespace_of, spec_of, status_of
+from sunfleet_operator.types import DECODER, POOL, Json, Key, name_of, namespace_of, spec_of, status_of
 
 
 def decoder_of(model: Json) -> Key:
-    """The decoder that a SunModel refers to."""
+    """The decoder that a SunModel or a PrefillPool refers to."""
     ref = spec_of(model).get("decoderRef") or {}
     return Key(DECODER, ref.get("namespace") or namespace_of(model), str(ref.get("name", "")))
 
@@ -25,6 +25,12 @@ def canary_of(model: Json) -> str:
     stands = spec_of(model).get("canary") and told.get("phase") in {"Verifying", "Progressing", "Promotable"}
     revision = str(told.get("revision") or "")
     return revision if stands and revision != status.get("updateRevision") else ""
+
+
+def pool_of(model: Json) -> Key | None:
+    """The PrefillPool that a SunModel refers to, ``None`` for one with pods of its own."""
+    ref = ((spec_of(model).get("prefill") or {}).get("adapter") or {}).get("poolRef")
+    return Key(POOL, ref.get("namespace") or namespace_of(model), str(ref.get("name", ""))) if ref else None
 
 
 def model_name(model: Json) -> str:

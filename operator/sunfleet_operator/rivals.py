@@ -11,6 +11,7 @@ from sunfleet_operator.groups import World, auto_of
 from sunfleet_operator.types import (
     DECODER,
     MODEL,
+    POOL,
     Json,
     Key,
     full_name,
@@ -26,7 +27,8 @@ def rivals(world: World) -> Mapping[Key, str]:
     """What is wrong, in words, by object."""
     on_object, on_child = _targets(world)
     found: dict[Key, str] = {}
-    everyone = [(DECODER, live) for live in world.decoders] + [(MODEL, live) for live in world.models]
+    listed = ((DECODER, world.decoders), (MODEL, world.models), (POOL, world.pools))
+    everyone = [(kind, live) for kind, found in listed for live in found]
     for kind, live in everyone:
         key = key_of(kind, live)
         text = _conflict(counts.mode(auto_of(live, kind)), key, on_object.get(key, []), on_child.get(key, []))
@@ -63,7 +65,7 @@ def _targets(world: World) -> tuple[dict[Key, list[str]], dict[Key, list[str]]]:
         target: Json = spec_of(scaler).get("scaleTargetRef") or {}
         kind, name, space = target.get("kind"), str(target.get("name", "")), namespace_of(scaler)
         group = str(target.get("apiVersion", "")).partition("/")[0]
-        if group == names.GROUP and kind in {DECODER, MODEL}:
+        if group == names.GROUP and kind in {DECODER, MODEL, POOL}:
             on_object[Key(str(kind), space, name)].append(full_name(scaler))
         elif kind == "Deployment" and (owner := owners.get((space, name))) is not None:
             on_child[owner].append(full_name(scaler))

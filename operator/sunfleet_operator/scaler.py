@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from sunfleet_operator import metrics, promql
@@ -13,7 +14,7 @@ from sunfleet_operator.autoscale import member
 from sunfleet_operator.autoscale.fleet import Fleet, Outcome, decide
 from sunfleet_operator.autoscale.state import State
 from sunfleet_operator.build import labels
-from sunfleet_operator.cluster import ClusterError
+from sunfleet_operator.cluster import ClusterError, NotFoundError
 from sunfleet_operator.counts import told_before
 from sunfleet_operator.groups import Builder, Group, Measured, World, groups
 from sunfleet_operator.index import Index
@@ -22,7 +23,7 @@ from sunfleet_operator.prometheus import MetricsError
 from sunfleet_operator.promql import Queries, Sample
 from sunfleet_operator.rivals import rivals
 from sunfleet_operator.told import Told
-from sunfleet_operator.types import DECODER, MODEL, Json, Key, key_of, metadata, spec_of
+from sunfleet_operator.types import DECODER, MODEL, POOL, Json, Key, key_of, metadata, spec_of
 
 logger = logging.getLogger(__name__)
 NO_URL = "no Prometheus is configured (SUNFLEET_OPERATOR_PROMETHEUS__URL)"
@@ -94,17 +95,26 @@ class Scaler:
 
     async def _world(self) -> World:
         ours = labels.OURS
-        decoders, models, deployments, pods, scalers = await asyncio.gather(
+        decoders, models, pools, deployments, pods, scalers = await asyncio.gather(
             self._reader.list_served(DECODER),
             self._reader.list_served(MODEL),
+            self._pools(),
             self._reader.list_served("Deployment", labels=ours),
             self._reader.list_served("Pod", labels=ours),
             self._reader.list_served("HorizontalPodAutoscaler"),
         )
-        whole = [self._whole(DECODER, live) for live in decoders], [self._whole(MODEL, live) for live in models]
-        everyone = [(DECODER, live) for live in decoders] + [(MODEL, live) for live in models]
+        listed = ((DECODER, decoders), (MODEL, models), (POOL, pools))
+        everyone = [(kind, live) for kind, found in listed for live in found]
         unknown = frozenset(key_of(kind, live) for kind, live in everyone if self._is_unknown(kind, live))
-        return World(*whole, deployments, pods, scalers, unknown)
+        decoders, models, pools = ([self._whole(kind, live) for live in found] for kind, found in listed)
+        return World(decoders, models, pools, deployments, pods, scalers, unknown)
+
+    async def _pools(self) -> Sequence[Json]:
+        """None where the cluster's CRDs are older than this operator."""
+        try:
+            return await self._reader.list_served(POOL)
+        except NotFoundError:
+            return ()
 
     def _whole(self, kind: str, live: Json) -> Json:
         """With what its profiles add."""
@@ -145,15 +155,16 @@ class Scaler:
         fleet = builder.fleet(group)
         outcome = decide(fleet, self._remembered(group), self._clock())
         self._states.update(outcome.states)
-        keys = {str(key): key for key in _keys(group)}
+        keys = {str(key): key for key, _ in group.members()}
         for name, key in keys.items():
-            self._tell(key, _told(name, key, fleet, outcome, measured, disputed))
+            told = _told(name, key, fleet, outcome, measured, disputed)
+            self._tell(key, replace(told, loads=builder.loads(key)) if key.kind == POOL else told)
         return set(keys.values())
 
     def _remembered(self, group: Group) -> dict[str, State]:
         """Of an object that this process has not decided about yet: what the status says was learnt."""
         found: dict[str, State] = {}
-        for key, live in zip(_keys(group), [*([group.decoder] if group.decoder else []), *group.models], strict=True):
+        for key, live in group.members():
             before = told_before(live)
             found[str(key)] = self._states.get(str(key)) or member.seeded(before.inputs if before else {})
         return found
@@ -173,12 +184,6 @@ class Scaler:
             del self._told[key]
             self._states.pop(str(key), None)
             metrics.SCALING_DESIRED.remove_by_labels({"kind": key.kind, "namespace": key.namespace, "name": key.name})
-
-
-def _keys(group: Group) -> list[Key]:
-    """The decoder's first, then the tasks' in their order."""
-    decoder = [key_of(DECODER, group.decoder)] if group.decoder else []
-    return [*decoder, *(key_of(MODEL, live) for live in group.models)]
 
 
 def _told(name: str, key: Key, fleet: Fleet, outcome: Outcome, measured: Measured, disputed: Mapping[Key, str]) -> Told:

@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from sunfleet_api import names
 from sunfleet_api.download import Download
-from sunfleet_operator.build.network import Visitors, routers
+from sunfleet_operator.build.network import Visitors, operators, routers
 
 
 class PrometheusSettings(BaseModel):
@@ -127,7 +127,7 @@ class Settings(BaseSettings):
         network, own = self.network, self.leader_election_namespace
         if not network.policies or not (network.routers or own):
             return None  # run by hand: nobody knows where routers are
-        return Visitors(network.routers or routers(own), network.prometheus)
+        return Visitors(network.routers or routers(own), network.prometheus, operators(own) if own else ())
 
     @field_validator("weights_download", mode="before")
     @classmethod

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sunfleet_operator.autoscale.decision import Decision
+from sunfleet_operator.types import Key
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Told:
 
     ``room``: pods above it that a roll-out may have, ``None`` when it has to wait until that is settled. ``exceeded``:
     what the whole budget lacks. ``rival``: who else scales this object, in words. ``work``: requests of each engine pod
-    by its name, where that is measured.
+    by its name, where that is measured. ``loads``: of a PrefillPool, prompt tokens a second by SunModel, likewise.
     """
 
     decision: Decision
@@ -24,6 +25,7 @@ class Told:
     exceeded: str = ""
     rival: str = ""
     work: Mapping[str, float] = field(default_factory=dict)
+    loads: Mapping[Key, float] = field(default_factory=dict)
 
     def differs(self, other: Told | None) -> bool:
         """Whether the object has to be looked at again: figures that move all the time are no reason."""

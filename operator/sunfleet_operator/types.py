@@ -15,6 +15,7 @@ Manifest: TypeAlias = dict[str, Any]
 
 DECODER = "SharedDecoder"
 MODEL = "SunModel"
+POOL = "PrefillPool"
 PROFILE = "ServingProfile"
 TUNING = "PrefillTuning"
 NAMESPACE = "Namespace"
@@ -98,10 +99,18 @@ def is_engine(pod: Json) -> bool:
     return labels_of(pod).get(names.LABEL_ROLE) in {names.ROLE_DECODE, names.ROLE_PREFILL}
 
 
+_OWNERS = (
+    (names.LABEL_TUNING, TUNING),
+    (names.LABEL_MODEL, MODEL),
+    (names.LABEL_DECODER, DECODER),
+    (names.LABEL_POOL, POOL),
+)
+
+
 def owner_of(live: Json) -> Key | None:
     """The object of ours that a child belongs to by its labels."""
     found = labels_of(live)
-    for label, kind in ((names.LABEL_TUNING, TUNING), (names.LABEL_MODEL, MODEL), (names.LABEL_DECODER, DECODER)):
+    for label, kind in _OWNERS:
         if label in found:
             return Key(kind, namespace_of(live), found[label])
     return None

@@ -38,7 +38,7 @@ class Asides:
     async def ask(self, path: str, body: dict[str, Any], caller: Caller) -> bytes:
         """The body of a prefill pod's 200 answer; another pod is asked when one cannot be reached."""
         assert caller.task is not None  # noqa: S101 the caller has looked it up
-        raw = orjson.dumps({**body, "model": wire.ENGINE_MODEL})
+        raw = orjson.dumps({**body, "model": self._module(caller)})
         seconds, now = caller.task.limits.timeouts.prefill, asyncio.get_running_loop().time()
         tried: set[str] = set()
         with phase("prefill", seconds, now + seconds):
@@ -51,6 +51,11 @@ class Asides:
                     if not failure.retryable or not left:
                         raise
         raise AssertionError("the last attempt returns or raises")  # pragma: no cover
+
+    def _module(self, caller: Caller) -> str:
+        assert caller.task is not None  # noqa: S101 as above
+        route = route_policy.choose(caller.task.routes, caller.request_id)
+        return route.module if route else wire.ENGINE_MODEL
 
     def _choose(self, caller: Caller, tried: set[str]) -> Endpoint:
         assert caller.task is not None  # noqa: S101 as above

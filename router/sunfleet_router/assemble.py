@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from sunfleet_api import names
+from sunfleet_api import names, wire
+from sunfleet_api.pooling import announced
 from sunfleet_api.sun_model import SunModel
-from sunfleet_api.traffic import Traffic, TrafficTarget
+from sunfleet_api.traffic import PrefillTarget, Traffic, TrafficTarget
 from sunfleet_api.wire import EngineInfo
 from sunfleet_router.selectors import SelectorError, parse
 from sunfleet_router.snapshot import Endpoint, Limits, Rate, Route, Snapshot, Task, Timeouts
@@ -29,6 +30,7 @@ class Pod:
     labels: Mapping[str, str]
     ready: bool  # Ready, and nobody has asked for its deletion
     endpoint: Endpoint
+    adapters: frozenset[str] = frozenset()  # of a PrefillPool's pod: what its engine has loaded
 
 
 def is_ready(document: Mapping[str, Any]) -> bool:
@@ -49,8 +51,8 @@ def pod_of(document: Mapping[str, Any]) -> Pod | None:
         uid=metadata["uid"], name=metadata["name"], host=address, port=names.ENGINE_PORT, role=typed_role,
         fingerprint=labels.get(names.LABEL_KV_FINGERPRINT, ""),
     )  # fmt: skip
-    ready = is_ready(document) and not metadata.get("deletionTimestamp")
-    return Pod(metadata["namespace"], labels, ready, endpoint)
+    usable = is_ready(document) and not metadata.get("deletionTimestamp")
+    return Pod(metadata["namespace"], labels, usable, endpoint, announced(metadata, status))
 
 
 def assemble(
@@ -97,14 +99,21 @@ def _precedence(model: SunModel) -> tuple[bool, float, str]:
 
 def _task(model: SunModel, index: _Index) -> Task:
     created, scaling = model.metadata.creation_timestamp, model.spec.autoscaling
+    wakes = _pooled(model) or (scaling is not None and scaling.min_replicas == 0)
     return Task(
         name=model.model_name,
         created=int(created.timestamp()) if created else 0,
         routes=tuple(_route(model, target, index) for target in model.status.traffic),
-        limits=limits_of(model.traffic_limits, wakes=scaling is not None and scaling.min_replicas == 0),
+        limits=limits_of(model.traffic_limits, wakes=wakes),
         defaults=model.spec.generation.defaults.request_fields(),
         sample_per_million=model.spec.verification.sample_per_million if model.spec.verification else 0,
     )
+
+
+def _pooled(model: SunModel) -> bool:
+    """Whether pods of a pool serve it: they may sleep, or have yet to load its adapter again."""
+    adapter = model.spec.prefill.adapter
+    return adapter is not None and adapter.pool_ref is not None
 
 
 def _route(model: SunModel, target: TrafficTarget, index: _Index) -> Route:
@@ -113,8 +122,13 @@ def _route(model: SunModel, target: TrafficTarget, index: _Index) -> Route:
         weight=target.weight,
         decoder=target.decoder,
         salt=target.cache_salt,
-        prefill=index.select(model.metadata.namespace, target.prefill.selector),
+        prefill=_prefill(model.metadata.namespace, target.prefill, index),
+        module=target.prefill.adapter or wire.ENGINE_MODEL,
     )
+
+
+def _prefill(namespace: str, target: PrefillTarget, index: _Index) -> tuple[Endpoint, ...]:
+    return index.holding(target.pool, target.adapter) if target.pool else index.select(namespace, target.selector)
 
 
 class _Index:
@@ -122,6 +136,7 @@ class _Index:
 
     def __init__(self, pods: Iterable[Pod], infos: Mapping[str, EngineInfo]) -> None:
         self._by_label: dict[tuple[str, str, str], list[Pod]] = defaultdict(list)
+        self._by_adapter: dict[tuple[str, str], list[Pod]] = defaultdict(list)  # by pool and name
         for pod in pods:
             if not pod.ready or not pod.endpoint.fingerprint:
                 continue  # without a fingerprint nobody knows whose KV it can read
@@ -131,6 +146,12 @@ class _Index:
             known = replace(pod, endpoint=pod.endpoint.told(info))
             for key, value in pod.labels.items():
                 self._by_label[pod.namespace, key, value].append(known)
+            for adapter in pod.adapters:
+                self._by_adapter[f"{pod.namespace}/{pod.labels.get(names.LABEL_POOL)}", adapter].append(known)
+
+    def holding(self, pool: str, adapter: str) -> tuple[Endpoint, ...]:
+        """Pods of a PrefillPool ("namespace/name") that have loaded an adapter."""
+        return _endpoints(pod for pod in self._by_adapter.get((pool, adapter), ()) if pod.endpoint.role == "prefill")
 
     def select(self, namespace: str, text: str) -> tuple[Endpoint, ...]:
         try:

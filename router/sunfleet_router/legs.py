@@ -22,31 +22,31 @@ _NOT_FOR_DECODE: Final = ("truncate_prompt_tokens", "truncation_side")
 _NOT_FOR_PREFILL: Final = ("max_completion_tokens", "stream_options", "stream_interval")
 
 
-def prefill_body(ask: Ask, salt: str) -> bytes:
-    """The client's request cut down to one token, not streamed, with the hand-over asked for."""
-    return orjson.dumps(_prefill(ask, salt, wire.prefill_params(ask.max_tokens)))
+def prefill_body(ask: Ask, salt: str, module: str) -> bytes:
+    """The client's request cut down to one token, not streamed, with the hand-over asked for. ``module``: see Route."""
+    return orjson.dumps(_prefill(ask, salt, module, wire.prefill_params(ask.max_tokens)))
 
 
-def prefill_again_body(ask: Ask, salt: str, prompt: TokenIds) -> bytes:
+def prefill_again_body(ask: Ask, salt: str, module: str, prompt: TokenIds) -> bytes:
     """The prefill leg of a resume: the same request over exactly the same token ids; only its KV is wanted."""
-    return _prefill_over(ask, salt, prompt, wire.prefill_params(ask.max_tokens, resumed=True))
+    return _prefill_over(ask, salt, module, prompt, wire.prefill_params(ask.max_tokens, resumed=True))
 
 
-def prefill_over_body(ask: Ask, salt: str, prompt: TokenIds) -> bytes:
+def prefill_over_body(ask: Ask, salt: str, module: str, prompt: TokenIds) -> bytes:
     """The prefill leg of the same request over exactly these token ids, from the beginning."""
-    return _prefill_over(ask, salt, prompt, wire.prefill_params(ask.max_tokens))
+    return _prefill_over(ask, salt, module, prompt, wire.prefill_params(ask.max_tokens))
 
 
-def _prefill_over(ask: Ask, salt: str, prompt: TokenIds, params: dict[str, Any]) -> bytes:
+def _prefill_over(ask: Ask, salt: str, module: str, prompt: TokenIds, params: dict[str, Any]) -> bytes:
     if ask.kind == "chat":  # its messages stay, but are not rendered
-        return orjson.dumps(_prefill(ask, salt, params | {wire.KEY_PROMPT_TOKEN_IDS: prompt.json}))
-    return orjson.dumps(_prefill(ask, salt, params) | {"prompt": prompt.json})
+        return orjson.dumps(_prefill(ask, salt, module, params | {wire.KEY_PROMPT_TOKEN_IDS: prompt.json}))
+    return orjson.dumps(_prefill(ask, salt, module, params) | {"prompt": prompt.json})
 
 
-def _prefill(ask: Ask, salt: str, params: dict[str, Any]) -> dict[str, Any]:
+def _prefill(ask: Ask, salt: str, module: str, params: dict[str, Any]) -> dict[str, Any]:
     body = {key: value for key, value in ask.body.items() if key not in _NOT_FOR_PREFILL}
     body |= {
-        "model": wire.ENGINE_MODEL,
+        "model": module,
         "max_tokens": 1,
         "stream": False,
         "return_token_ids": True,

@@ -134,9 +134,9 @@ class Pairing:
         pod = self._choose_prefill(call, fingerprint, told)
         call.name_pod(PREFILL_POD_HEADER, pod)
         body = body or (
-            legs.prefill_again_body(call.ask, call.route.salt, told.first.prompt)
+            legs.prefill_again_body(call.ask, call.route.salt, call.route.module, told.first.prompt)
             if told
-            else legs.prefill_body(call.ask, call.route.salt)
+            else legs.prefill_body(call.ask, call.route.salt, call.route.module)
         )
         began = time.monotonic()
         with self._load.prefill(pod, call.ask.prompt_tokens, call.task.name), blame(pod), self._prefilling(call, pod):

@@ -110,7 +110,7 @@ class Shadow:
     async def _make(self, call: Call, given: Given) -> Comparison:
         shadow, salt = _shadow_of(call), secrets.token_hex(16)
         with await self._pairing.seat(shadow) as seat:
-            body = legs.prefill_over_body(shadow.ask, salt, given.prompt)
+            body = legs.prefill_over_body(shadow.ask, salt, shadow.route.module, given.prompt)
             async with self._pairing.prefill(shadow, seat.endpoint.fingerprint, body=body) as made:
                 if made.reply.prompt != given.prompt:
                     raise LegFailedError("prefill", "The prompt is another one now.", code="resume_mismatch")

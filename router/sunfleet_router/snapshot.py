@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
-from sunfleet_api.wire import EngineInfo
+from sunfleet_api.wire import ENGINE_MODEL, EngineInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +102,7 @@ class Route:
     decoder: str  # "namespace/name"
     salt: str
     prefill: tuple[Endpoint, ...] = ()
+    module: str = ENGINE_MODEL  # how its prefill pods name it: those of a pool hold many
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 
@@ -34,6 +35,25 @@ class DecodeSignals:
 
 
 Signals = PrefillSignals | DecodeSignals
+
+
+def together(each: Iterable[Signals | None]) -> PrefillSignals | None:
+    """Of tasks that share pods. ``None``: none of them could be asked for.
+
+    A task that no router has told of yet has no figures, and adds nothing; without any that has, all stay unknown. A
+    figure that a told task lacks is unknown for all.
+    """
+    found = [one for one in each if isinstance(one, PrefillSignals)]
+    known = [one for one in found if one.age is not None]
+    if not known:
+        return PrefillSignals() if found else None
+    sums = {}
+    for field in fields(PrefillSignals):
+        values = [getattr(one, field.name) for one in known]
+        whole = [value for value in values if value is not None]
+        add = max if field.name in {"age", "oldest"} else math.fsum
+        sums[field.name] = add(whole) if len(whole) == len(values) else None
+    return PrefillSignals(**sums)
 
 
 def missing(signals: Signals, needed: tuple[str, ...]) -> list[str]:

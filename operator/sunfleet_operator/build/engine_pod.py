@@ -8,6 +8,7 @@ from typing import Any
 
 from sunfleet_api import names
 from sunfleet_api.worker import ENV_PREFIX, WorkerSettings
+from sunfleet_operator.build.adapters import Supply, supplied
 from sunfleet_operator.build.merge import merge
 from sunfleet_operator.build.security import CONTAINER_SECURITY, POD_SECURITY
 from sunfleet_operator.build.weights import Fetcher, Placement, Weights, place
@@ -19,7 +20,8 @@ GRACE_MARGIN_SECONDS = 30
 # Part of every revision. Raised only when pods of the form before cannot run: it rolls every pod of every fleet.
 FORM = 1
 _PROBE_PERIOD_SECONDS = 5
-_REVISION_LABELS = (names.LABEL_DECODER, names.LABEL_MODEL, names.LABEL_ROLE, names.LABEL_REVISION)
+_ADMIN = ({"name": "admin", "containerPort": names.ADMIN_PORT, "protocol": "TCP"},)
+_REVISION_LABELS = (names.LABEL_DECODER, names.LABEL_MODEL, names.LABEL_POOL, names.LABEL_ROLE, names.LABEL_REVISION)
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,13 @@ class EnginePod:
     labels: Mapping[str, str]
     start_deadline_seconds: int  # how long an engine may take from start to healthy
     overlay: Mapping[str, Any] = field(default_factory=dict)  # spec.template
+    supply: Supply | None = None  # of a PrefillPool's pods
 
 
 def template(pod: EnginePod) -> Manifest:
     """``spec.template`` of a Deployment, with the user's overlay; labels and the missing token are not negotiable."""
     placements = [place(weights, pod.fetcher) for weights in pod.weights]
+    placements += supplied(pod.supply, pod.fetcher) if pod.supply is not None else []
     built: Manifest = {"metadata": {"labels": {}, "annotations": {}}, "spec": _spec(pod, placements)}
     merged = merge(built, pod.overlay)
     merged["metadata"]["labels"] = {**(merged["metadata"].get("labels") or {}), **pod.labels}
@@ -137,6 +141,7 @@ def _engine(pod: EnginePod, placements: Sequence[Placement]) -> Manifest:
             {"name": "http", "containerPort": names.ENGINE_PORT, "protocol": "TCP"},
             {"name": "metrics", "containerPort": names.METRICS_PORT, "protocol": "TCP"},
             {"name": "kv-side", "containerPort": names.SIDE_CHANNEL_PORT, "protocol": "TCP"},
+            *(_ADMIN if pod.supply is not None else ()),
         ],
         "securityContext": CONTAINER_SECURITY,
         **({} if _sets_resources(pod.overlay) else {"resources": default_resources(pod.settings.tensor_parallel_size)}),

@@ -9,7 +9,7 @@ from typing import Any
 from sunfleet_api import names
 from sunfleet_api.digests import KVFingerprint
 from sunfleet_api.fingerprint import revision_hash
-from sunfleet_operator.types import DECODER, TUNING, Json, Key, Manifest
+from sunfleet_operator.types import DECODER, POOL, TUNING, Json, Key, Manifest
 
 SPEC_HASH = f"{names.GROUP}/spec-hash"
 # What every child carries, pods too.
@@ -23,7 +23,8 @@ def role(kind: str) -> str:
 
 def owner_label(kind: str) -> str:
     """The label that names the owner on its children."""
-    return {DECODER: names.LABEL_DECODER, TUNING: names.LABEL_TUNING}.get(kind, names.LABEL_MODEL)
+    by_kind = {DECODER: names.LABEL_DECODER, POOL: names.LABEL_POOL, TUNING: names.LABEL_TUNING}
+    return by_kind.get(kind, names.LABEL_MODEL)
 
 
 def child_name(owner: Key, suffix: str) -> str:
@@ -31,8 +32,9 @@ def child_name(owner: Key, suffix: str) -> str:
 
 
 def pool_name(owner: Key) -> str:
-    """Name of Service, PodDisruptionBudget and NetworkPolicy: one each for all revisions."""
-    return child_name(owner, role(owner.kind))
+    """Name of Service, PodDisruptionBudget and NetworkPolicy: one each for all revisions. Tasks and pools may share one
+    name."""
+    return child_name(owner, "pool" if owner.kind == POOL else role(owner.kind))
 
 
 def resolver_name(owner: Key, question: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from sunfleet_api import names
 from sunfleet_api.refs import AllowedNamespaces
 from sunfleet_operator.build import labels
-from sunfleet_operator.types import DECODER, Json, Key, Manifest
+from sunfleet_operator.types import DECODER, POOL, Json, Key, Manifest
 
 Peer = Mapping[str, Any]  # a NetworkPolicyPeer
 # The label that every namespace carries by itself.
@@ -28,6 +28,7 @@ class Visitors:
 
     routers: tuple[Peer, ...]
     prometheus: tuple[Peer, ...]
+    operator: tuple[Peer, ...] = ()  # comes to the pods of PrefillPools alone
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ def network_policy(owner: Json, key: Key, visitors: Visitors, fellows: Fellows) 
     rules = (
         _rule([*visitors.routers, fellows.verifiers], [_port(names.ENGINE_PORT)]),
         _rule(visitors.prometheus, [_port(names.METRICS_PORT)]),
+        _rule(visitors.operator if key.kind == POOL else (), [_port(names.ADMIN_PORT)]),
         _rule(fellows.other_role, [*side_channel, dict(_KV)]),
     )
     return labels.child(
@@ -94,6 +96,11 @@ def of_decoder(key: Key, allowed: AllowedNamespaces) -> Fellows:
 def routers(namespace: str) -> tuple[Peer, ...]:
     """The router's pods, which live in the operator's namespace."""
     return (_peer(_named(namespace), {names.LABEL_NAME: "sunfleet-router"}),)
+
+
+def operators(namespace: str) -> tuple[Peer, ...]:
+    """The operator's own pods."""
+    return (_peer(_named(namespace), {names.LABEL_NAME: "sunfleet-operator"}),)
 
 
 def _peer(namespaces: Mapping[str, Any], pods: Mapping[str, str]) -> Peer:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sunfleet_api import names
 from sunfleet_api.worker import ENV_PREFIX, WorkerSettings
+from sunfleet_operator.build.adapters import SUPPLIER, VOLUME
 from sunfleet_operator.build.merge import merge
 from sunfleet_operator.types import Json, Manifest
 
@@ -21,7 +22,7 @@ _FREE_VARIABLES: Final = frozenset({f"{ENV_PREFIX}SELF_CHECK"})
 _VARIABLES: Final = tuple(
     sorted({ENV_PREFIX + field.upper() for field in WorkerSettings.model_fields} - _FREE_VARIABLES)
 )
-_VOLUMES: Final = {"weights": names.WEIGHTS_PATH, "adapter": names.ADAPTER_PATH}
+_VOLUMES: Final = {"weights": names.WEIGHTS_PATH, "adapter": names.ADAPTER_PATH, VOLUME: names.ADAPTERS_PATH}
 _PROCESS: Final = ("image", "command", "args")
 
 
@@ -39,7 +40,8 @@ def _skeleton() -> Manifest:
         "env": [{"name": name, "value": _OURS} for name in _VARIABLES],
         "volumeMounts": [{"name": name, "mountPath": path} for name, path in _VOLUMES.items()],
     }
-    fetchers = [{"name": f"fetch-{name}", "args": _OURS} for name in _VOLUMES]
+    fetchers: list[Manifest] = [{"name": f"fetch-{name}", "args": _OURS} for name in _VOLUMES]
+    fetchers.append({"name": SUPPLIER, "command": _OURS})
     volumes = [{"name": name, _OURS: {}} for name in _VOLUMES]
     return {"spec": {"initContainers": fetchers, "containers": [engine], "volumes": volumes}}
 
@@ -67,6 +69,9 @@ def _changes(spec: Mapping[str, Any]) -> Iterator[str]:
         fetch = _named(spec, "initContainers", f"fetch-{name}") or {}
         if fetch.get("args") != _OURS or fetch.get("command"):
             yield f"initContainers[fetch-{name}]"
+    supplier = _named(spec, "initContainers", SUPPLIER) or {}
+    if supplier.get("command") != _OURS or supplier.get("args"):
+        yield f"initContainers[{SUPPLIER}]"
 
 
 def _mounts(engine: Mapping[str, Any], ours: Mapping[str, Any]) -> Iterator[str]:

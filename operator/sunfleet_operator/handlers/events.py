@@ -8,7 +8,7 @@ import kopf
 
 from sunfleet_api import names
 from sunfleet_operator.process import Operator
-from sunfleet_operator.types import DECODER, MODEL, NAMESPACE, PROFILE, TUNING
+from sunfleet_operator.types import DECODER, MODEL, NAMESPACE, POOL, PROFILE, TUNING
 
 _OURS = {names.LABEL_MANAGED_BY: names.MANAGED_BY}
 
@@ -21,6 +21,11 @@ async def decoder_event(memo: Operator, body: kopf.Body, type: str | None, **_: 
 @kopf.on.event(names.GROUP, names.VERSION, "sunmodels")
 async def model_event(memo: Operator, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002
     memo.seen(MODEL, dict(body), gone=type == "DELETED")
+
+
+@kopf.on.event(names.GROUP, names.VERSION, "prefillpools")
+async def pool_event(memo: Operator, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002
+    memo.seen(POOL, dict(body), gone=type == "DELETED")
 
 
 @kopf.on.event(names.GROUP, names.VERSION, "servingprofiles")

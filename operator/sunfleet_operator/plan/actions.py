@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sunfleet_operator.types import Json, Manifest, Ref
+from sunfleet_api.pooling import Wanted
+from sunfleet_operator.observed import Fault
+from sunfleet_operator.types import Json, Key, Manifest, Ref
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,22 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class Announce:
+    """Server-side apply of a pod's loaded adapters by a field manager of their own: routers read it."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class Load:
+    """Tell a pod of a PrefillPool all adapters that it shall hold. Best effort: it is looked at again soon."""
+
+    pod: str
+    address: str  # IP
+    wanted: Wanted
+
+
+@dataclass(frozen=True)
 class Delete:
     """Deletion of one child, dependents in the background. ``grace_seconds`` of ``None`` is the object's own."""
 
@@ -37,7 +56,7 @@ class Delete:
     grace_seconds: int | None = None
 
 
-Write: TypeAlias = Apply | Scale | Mark | Delete
+Write: TypeAlias = Apply | Scale | Mark | Announce | Load | Delete
 
 
 @dataclass(frozen=True)
@@ -64,6 +83,7 @@ class Plan:
     finalizer: bool | None = None
     events: tuple[Event, ...] = ()
     requeue_after: float | None = None
+    faults: Mapping[Key, Fault] | None = None  # of a PrefillPool: why tasks' adapters are nowhere loaded
     effective: Json | None = None  # the object with its profiles under its spec, where it has any
     # For the metrics: results of golden prompts that it records, and how a canary ends.
     checks: tuple[str, ...] = ()

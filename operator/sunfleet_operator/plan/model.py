@@ -20,6 +20,7 @@ from sunfleet_operator.plan import (
     canary,
     conditions,
     pods,
+    pooled,
     profiles,
     replicas,
     revisions,
@@ -46,7 +47,7 @@ from sunfleet_operator.plan.replicas import Wanted
 from sunfleet_operator.plan.revisions import Fleet, Rolled
 from sunfleet_operator.plan.verify import Check
 from sunfleet_operator.records import DecoderRevision, ModelRevision
-from sunfleet_operator.references import canary_decoder_of, canary_of, decoders_of
+from sunfleet_operator.references import canary_decoder_of, canary_of, decoders_of, pool_of
 from sunfleet_operator.types import Ref, full_name, is_terminating, revision_of, spec_of, status_of
 
 
@@ -85,6 +86,8 @@ def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal:
         model = SunModel.parse(observed.live)
     except ValidationError as error:
         return invalid(observed.live, error, now)
+    if pool_of(observed.live) is not None:
+        return pooled.plan(observed, model, made, defaults, now, refusal=refusal)
     want = replicas.wanted(_scaling_facts(observed, model), now)
     outcome = _decide(observed, model, defaults, want, now)
     verdicts = [
@@ -381,7 +384,8 @@ def _fields(observed: ObservedModel, model: SunModel, outcome: _Outcome) -> dict
         made.pop(computed)
     if outcome.want.status is not None:
         made["scaling"] = outcome.want.status
-    made["traffic"] = _traffic(observed, model, outcome)
+    made["traffic"] = routes = _traffic(observed, model, outcome)
+    made["adapters"] = pooled.still_routed(observed.key, routes, outcome.known)
     return made | (revisions.counts(fleet) if fleet else {})
 
 

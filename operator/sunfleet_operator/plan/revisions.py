@@ -110,14 +110,14 @@ class Rolled:
 
 def stand(fleet: Fleet, replicas: int, spec: Rollout) -> list[Write]:
     """So many pods of the target revision, whatever else there is."""
-    return [*_record_writes(fleet), *_target_writes(fleet, replicas, spec)]
+    return [*record_writes(fleet), *_target_writes(fleet, replicas, spec)]
 
 
 def roll(fleet: Fleet, wanted: Wanted, spec: Rollout, *, uris: Collection[str], keep: int = 0) -> Rolled:
     """One step from what is there to the wanted pods of the target revision. Records of ``uris`` stay."""
     want, target, others = wanted.count, fleet.side(fleet.target.revision), fleet.others()
     counts = rollout.step(want, limits(spec, wanted), target, others, keep=keep)
-    before = [*_record_writes(fleet), *_target_writes(fleet, counts[fleet.target.revision], spec)]
+    before = [*record_writes(fleet), *_target_writes(fleet, counts[fleet.target.revision], spec)]
     done = _done(fleet, want, target, others)
     # Old revisions shrink or go only after routers have been told.
     after: list[Write] = []
@@ -126,7 +126,7 @@ def roll(fleet: Fleet, wanted: Wanted, spec: Rollout, *, uris: Collection[str], 
             continue
         after += [Delete(Ref.of("Deployment", live))] if done else _scale_writes(fleet, live, counts[revision_of(live)])
     if done:
-        after += _trim(fleet, spec.revision_history_limit, uris)
+        after += trim(fleet, spec.revision_history_limit, uris)
     return Rolled(tuple(before), tuple(after), done, counts)
 
 
@@ -138,7 +138,8 @@ def _done(fleet: Fleet, want: int, target: rollout.Side, others: Sequence[rollou
     return alone or rollout.finished(want, target, others)
 
 
-def _record_writes(fleet: Fleet) -> list[Write]:
+def record_writes(fleet: Fleet) -> list[Write]:
+    """The target's record, where there is none yet."""
     name = labels.child_name(fleet.key, fleet.target.revision)
     if any(item["metadata"]["name"] == name for item in fleet.children.records):
         return []
@@ -227,7 +228,7 @@ def _strange(owner: Json, key: Key, live: Json | None) -> bool:
     return not labels.owned_by(key).items() <= labels_of(live).items()
 
 
-def _trim(fleet: Fleet, limit: int, uris: Collection[str]) -> list[Write]:
+def trim(fleet: Fleet, limit: int, uris: Collection[str]) -> list[Write]:
     """Records beyond the history limit, of revisions and of resolved URIs; those in use stay."""
     revisions: list[Json] = []
     weights: list[Json] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sunfleet_api.fingerprint import cache_salt
+from sunfleet_api.pooling import adapter_name
 from sunfleet_api.traffic import PrefillTarget, TrafficTarget
 from sunfleet_operator.build.labels import revision_selector, selector_text
 from sunfleet_operator.records import ModelRevision
@@ -40,11 +41,17 @@ def entries(key: Key, uid: str, percent: Mapping[str, int], records: Sequence[Mo
     ]
 
 
+def _prefill(key: Key, record: ModelRevision) -> PrefillTarget:
+    if record.pool:
+        return PrefillTarget(pool=record.pool, adapter=adapter_name(key.namespace, key.name, record.revision))
+    return PrefillTarget(selector=selector_text(revision_selector(key, record.revision)))
+
+
 def _entry(key: Key, uid: str, record: ModelRevision, weight: int) -> TrafficTarget:
     return TrafficTarget(
         revision=record.revision,
         weight=weight,
         decoder=record.decoder,
-        prefill=PrefillTarget(selector=selector_text(revision_selector(key, record.revision))),
+        prefill=_prefill(key, record),
         cache_salt=cache_salt(uid, record.digest, record.decoder_digest),
     )

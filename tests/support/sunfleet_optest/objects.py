@@ -50,6 +50,21 @@ def model(name: str = "maths", namespace: str = "team", *, uri: str = "", **spec
     return _object("SunModel", name, namespace, whole)
 
 
+def pool(name: str = "spool", namespace: str = "team", **spec: Any) -> Document:
+    """A PrefillPool manifest for the decoder ``base``, whose pods mount the claim ``models``."""
+    lora = {"claims": ["models"], **spec.pop("lora", {})}
+    whole = {"decoderRef": {"name": "base"}, "model": {"uri": BASE_URI}, "replicas": 1, "lora": lora, **spec}
+    return _object("PrefillPool", name, namespace, whole)
+
+
+def pooled(name: str = "maths", namespace: str = "team", *, uri: str = "", at: str = "") -> Document:
+    """A SunModel manifest whose adapter the pods of ``spool`` hold, which like its decoder lies ``at`` a namespace."""
+    where = {"namespace": at} if at else {}
+    adapter = {"uri": uri or f"pvc://models/adapters/{name}", "poolRef": {"name": "spool", **where}}
+    spec = {"decoderRef": {"name": "base", **where}, "prefill": {"adapter": adapter}, "replicas": 1}
+    return _object("SunModel", name, namespace, spec)
+
+
 def profile(name: str = "fast", namespace: str = "team", **spec: Any) -> Document:
     """A ServingProfile manifest."""
     return _object("ServingProfile", name, namespace, spec)

@@ -12,14 +12,16 @@ from sunfleet_api.tuning import EXIT_HOPELESS, TuningReport
 from sunfleet_api.worker import ResolverReport, VerificationReport
 from sunfleet_operator.build.network import Visitors, routers
 from sunfleet_operator.build.weights import Fetcher
+from sunfleet_operator.engines import Faults
 from sunfleet_operator.figures import ByRevision
 from sunfleet_operator.index import Index
 from sunfleet_operator.observed import Defaults
 from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.reconcile import Reconciler
 from sunfleet_operator.told import Told
-from sunfleet_operator.types import DECODER, MODEL, PROFILE, TUNING, Json, Key
+from sunfleet_operator.types import DECODER, MODEL, POOL, PROFILE, TUNING, Json, Key
 from sunfleet_optest.objects import report
+from sunfleet_optest.pool_pods import PoolPods
 from sunfleet_optest.store import Store
 
 Document = dict[str, Any]
@@ -69,14 +71,17 @@ class World:
         )
         self.told: Callable[[Key], Told | None] = lambda _: None
         self.noted: Callable[[Key, Json | None], None] = lambda _, __: None
+        self.engines = PoolPods(self.store)
+        self.faults = Faults()
 
     def reconciler(self) -> Reconciler:
         """A new one knows nothing but what is stored, as after a restart."""
         index = Index()
-        index.rebuild(self.store.all(MODEL), self.store.all(DECODER))
+        index.rebuild(self.store.all(MODEL), self.store.all(DECODER), self.store.all(POOL))
         return Reconciler(
             self.store, index, self.defaults,
             now=lambda: self.now, told=self.told, noted=self.noted, measure=self._measure,
+            engines=self.engines, faults=self.faults,
         )  # fmt: skip
 
     async def _measure(self, live: Json, _: datetime) -> ByRevision | None:
@@ -87,7 +92,7 @@ class World:
         return sorted(
             Key(kind, space, name)
             for kind, space, name in self.store.objects
-            if kind in {MODEL, DECODER, PROFILE, TUNING}
+            if kind in {MODEL, DECODER, POOL, PROFILE, TUNING}
         )
 
     async def plan(self, kind: str, name: str, namespace: str = "team") -> Plan:
@@ -115,6 +120,7 @@ class World:
     def controllers(self) -> bool:
         """Deployments get their pods, Jobs their answer; whether anything changed."""
         moved = [self._run_deployment(live) for live in self.store.all("Deployment")]
+        moved += [self.engines.follow(live, healthy=self.healthy(live)) for live in self.store.all("Deployment")]
         moved += [self._run_job(live) for live in self.store.all("Job")]
         return any(moved)
 

@@ -160,7 +160,14 @@ def test_long_tables_that_differ_in_one_entry_differ() -> None:
 
 
 def test_the_facts_of_an_adapter() -> None:
-    config = {"peft_type": "LORA", "r": 16, "bias": "none", "base_model_name_or_path": "org/base", "lora_alpha": 32}
+    config: dict[str, Any] = {
+        "peft_type": "LORA",
+        "r": 16,
+        "bias": "none",
+        "base_model_name_or_path": "org/base",
+        "lora_alpha": 32,
+    }
+    config["target_modules"] = ["v_proj", "q_proj"]
     assert adapter_relevant(config) == {
         "adapter": {
             "peft_type": "LORA",
@@ -168,6 +175,7 @@ def test_the_facts_of_an_adapter() -> None:
             "bias": "none",
             "use_dora": False,
             "modules_to_save": [],
+            "target_modules": ["q_proj", "v_proj"],
             "base_model": "org/base",
         }
     }

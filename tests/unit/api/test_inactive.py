@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from sunfleet_api.inactive import INACTIVE, inactive_fields
+from sunfleet_api.prefill_pool import PrefillPoolSpec
 from sunfleet_api.shared_decoder import SharedDecoderSpec
 from sunfleet_api.sun_model import SunModelSpec
 
@@ -13,7 +14,7 @@ MODEL: dict[str, Any] = {"decoderRef": {"name": "d"}, "prefill": {"weights": {"u
 POOLED = {"adapter": {"uri": "pvc://a", "poolRef": {"name": "p"}}}
 GIVEN_DECODER: dict[str, Any] = {"quantization": {"scheme": "W4A16", "outputUri": "pvc://q/w4"}}
 GIVEN_MODEL: dict[str, dict[str, Any]] = {
-    "prefill.adapter.poolRef": {"prefill": POOLED},
+    "canary.prefill.adapter.poolRef": {"canary": {"prefill": POOLED}},
     "rollout.engineUpgrade": {"rollout": {"engineUpgrade": "Automatic"}},
 }
 
@@ -28,11 +29,17 @@ def test_a_models_field_without_effect_is_named(path: str) -> None:
     assert inactive_fields(spec) == (f"spec.{path}",)
 
 
+@pytest.mark.parametrize("path", INACTIVE["PrefillPool"])
+def test_a_pools_field_without_effect_is_named(path: str) -> None:
+    given = {"decoderRef": {"name": "d"}, "model": {"uri": "pvc://w"}}
+    spec = PrefillPoolSpec.model_validate(given | GIVEN_MODEL[path])
+    assert inactive_fields(spec) == (f"spec.{path}",)
+
+
 def test_several_are_named_in_order() -> None:
-    spec = SunModelSpec.model_validate(
-        MODEL | GIVEN_MODEL["rollout.engineUpgrade"] | GIVEN_MODEL["prefill.adapter.poolRef"]
-    )
-    assert inactive_fields(spec) == ("spec.prefill.adapter.poolRef", "spec.rollout.engineUpgrade")
+    given = GIVEN_MODEL["rollout.engineUpgrade"] | GIVEN_MODEL["canary.prefill.adapter.poolRef"]
+    spec = SunModelSpec.model_validate(MODEL | given)
+    assert inactive_fields(spec) == ("spec.canary.prefill.adapter.poolRef", "spec.rollout.engineUpgrade")
 
 
 @pytest.mark.parametrize(
@@ -47,6 +54,7 @@ def test_several_are_named_in_order() -> None:
         {"canary": {"decoderRef": {"name": "d"}}},
         {"traffic": {"weight": 2, "maxInFlight": 3}},
         {"prefill": {"adapter": {"uri": "pvc://a"}}},
+        {"prefill": POOLED},
     ],
 )
 def test_what_acts_or_asks_for_what_happens_anyway_is_not_named(given: dict[str, Any]) -> None:

@@ -49,7 +49,7 @@ def test_what_a_person_writes_may_hold_no_unknown_field_at_any_depth() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"kind": "PrefillPool"}, "kind 'PrefillPool': expected one of SharedDecoder, SunModel"),
+        ({"kind": "Prefill"}, "kind 'Prefill': expected one of SharedDecoder, SunModel, PrefillPool"),
         ({"kind": None}, "kind None"),
         ({"apiVersion": "serving.sunfleet.dev/v2"}, "apiVersion 'serving.sunfleet.dev/v2': expected"),
     ],

@@ -162,3 +162,45 @@ def test_every_known_task_is_in_the_metrics_as_0_and_an_unknown_one_vanishes() -
         assert f"sunfleet_router_{series}" in text
     fleet.replace(Snapshot({"b": Task("b")}, {}))
     assert 'task="a"' not in generate_latest(metrics.registry).decode()
+
+
+def _pool_pod(name: str, announcement: str, *, start: str = "start-1", **labels: str) -> dict[str, Any]:
+    document = pod_document(name, "prefill", "platform", **({names.LABEL_POOL: "spool"} | labels))
+    document["metadata"]["annotations"] = {names.ANNOTATION_ADAPTERS: announcement}
+    document["status"]["containerStatuses"] = [{"name": names.ENGINE_CONTAINER, "containerID": start}]
+    return document
+
+
+def _pooled_model(**queue: int) -> SunModel:
+    adapter = {"uri": "hf://a/b", "poolRef": {"name": "spool", "namespace": "platform"}}
+    prefill = {"pool": "platform/spool", "adapter": "n.maths-1"}
+    target = {"revision": "r", "weight": 100, "decoder": "n/base", "prefill": prefill, "cacheSalt": "s"}
+    return SunModel.parse({
+        "metadata": {"name": "maths", "namespace": "n", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"decoderRef": {"name": "base"}, "prefill": {"adapter": adapter}, "traffic": {"queue": queue}},
+        "status": {"traffic": [target]},
+    })  # fmt: skip
+
+
+def test_a_task_of_a_pool_gets_the_pods_that_have_loaded_its_adapter_and_asks_for_it_by_name() -> None:
+    documents = [
+        _pool_pod("has-it", "start-1:n.code-1,n.maths-1"),
+        _pool_pod("has-another", "start-1:n.maths-2"),
+        _pool_pod("has-none", "start-1:"),
+        _pool_pod("of-another-pool", "start-1:n.maths-1", **{names.LABEL_POOL: "other"}),
+    ]
+    infos = {f"uid-{document['metadata']['name']}": INFO for document in documents}
+    (route,) = assemble([_pooled_model()], ["n/base"], pods(*documents), infos).tasks["maths"].routes
+    assert [pod.name for pod in route.prefill] == ["has-it"]
+    assert route.module == "n.maths-1"
+
+
+def test_what_was_announced_of_an_engine_before_its_restart_counts_no_more() -> None:
+    document = _pool_pod("restarted", "start-1:n.maths-1", start="start-2")
+    fleet = assemble([_pooled_model()], ["n/base"], pods(document), {"uid-restarted": INFO})
+    assert fleet.tasks["maths"].routes[0].prefill == ()
+
+
+def test_requests_of_a_pools_task_wait_while_no_pod_has_its_adapter_unless_it_says_otherwise() -> None:
+    assert assemble([_pooled_model()], [], [], {}).tasks["maths"].limits.hold == 300
+    assert assemble([_pooled_model(holdSeconds=7)], [], [], {}).tasks["maths"].limits.hold == 7

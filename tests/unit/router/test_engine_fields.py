@@ -94,7 +94,7 @@ def test_a_field_that_passes_reaches_the_decoder_as_it_is(kind: Kind, name: str)
     reply = PrefillReply({}, TokenIds.of([1]), [2], TRANSFER, "length")
     assert json.loads(legs.decode_body(ask, "s", reply))[name] == [1, "x"]
     if name != "stream_interval":
-        assert json.loads(legs.prefill_body(ask, "s"))[name] == [1, "x"]
+        assert json.loads(legs.prefill_body(ask, "s", "m"))[name] == [1, "x"]
 
 
 @pytest.mark.parametrize("kind", ["chat", "completion"])
@@ -110,7 +110,7 @@ def test_a_field_that_is_refused_is_named_and_null_asks_for_nothing(kind: Kind, 
 def test_the_prompt_is_cut_once_by_the_prefill(kind: Kind) -> None:
     ask = parse(kind, truncate_prompt_tokens=-1, truncation_side="left")
     reply = PrefillReply({}, TokenIds.of([1]), [2], TRANSFER, "length")
-    assert {"truncate_prompt_tokens", "truncation_side"} <= json.loads(legs.prefill_body(ask, "s")).keys()
+    assert {"truncate_prompt_tokens", "truncation_side"} <= json.loads(legs.prefill_body(ask, "s", "m")).keys()
     assert not {"truncate_prompt_tokens", "truncation_side"} & json.loads(legs.decode_body(ask, "s", reply)).keys()
 
 

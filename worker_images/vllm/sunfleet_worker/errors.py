@@ -18,6 +18,7 @@ KV_LOAD_FAILED: Final = "sun_kv_load_failed"
 GRAMMAR_REJECTED_SEED: Final = "sun_grammar_rejected_seed"
 DRAINING: Final = "sun_draining"
 NOT_READY: Final = "sun_not_ready"
+ADAPTER_NOT_LOADED: Final = "sun_adapter_not_loaded"
 
 CODE_PREFIX: Final = "sun_"
 
@@ -30,6 +31,7 @@ _MESSAGES: Final = {
     KV_LOAD_FAILED: "The prompt's KV could not be read from the prefill pod. Prefill the request again.",
     GRAMMAR_REJECTED_SEED: "The tokens generated so far do not fit the request's structured-output grammar.",
     DRAINING: "This pod is shutting down and takes no new requests.",
+    ADAPTER_NOT_LOADED: "This pod has not loaded the adapter that the request names; another one of its pool may have.",
     NOT_READY: "This pod has not passed its self-check and takes no requests; GET /sunfleet/readyz says why.",
 }
 

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -23,6 +24,11 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.version import __version__ as engine_version
 
 from sunfleet_api.worker import WorkerSettings
+from sunfleet_worker.adapters import admin
+from sunfleet_worker.adapters.depot import Depot
+from sunfleet_worker.adapters.engine import EngineAdapters
+from sunfleet_worker.adapters.keeper import Keeper
+from sunfleet_worker.adapters.shelf import Shelf
 from sunfleet_worker.drain import drain
 from sunfleet_worker.engine import running_engine
 from sunfleet_worker.frontend.app import install
@@ -60,12 +66,15 @@ async def _serve(engine: AsyncLLM, args: Namespace, settings: WorkerSettings, me
     try:
         standing = Standing()
         app, watched = await _application(engine, args, metrics, standing)
-        traffic = install(app, settings, watched, metrics, standing, engine_version)
+        shelf = Shelf(standing) if settings.adapters_path else None
+        traffic = install(app, settings, watched, metrics, standing, engine_version, shelf)
         pod = Pod(app, watched, settings, metrics, _kv_in_use)
-        jobs = (
+        jobs = [
             asyncio.create_task(_drain_on_sigterm(engine, app, traffic, settings.drain_timeout_seconds)),
             asyncio.create_task(_prove(pod, app, standing, traffic)),
-        )
+        ]
+        if shelf is not None:
+            jobs.append(asyncio.create_task(_keep_adapters(app, watched, settings, shelf)))
         shutdown = await serve_http(app, sock=sock, **_http_options(args))
         for job in jobs:
             job.cancel()
@@ -113,6 +122,14 @@ async def _drain_on_sigterm(engine: AsyncLLM, app: FastAPI, traffic: Traffic, se
 async def _prove(pod: Pod, app: FastAPI, standing: Standing, traffic: Traffic) -> None:
     await _started(app)
     await run_until_passed(pod, standing, traffic)
+
+
+async def _keep_adapters(app: FastAPI, engine: EngineClient, settings: WorkerSettings, shelf: Shelf) -> None:
+    """Follow the operator's wishes for as long as the pod lives, a drain included."""
+    await _started(app)
+    keeper = Keeper(EngineAdapters(app.state.openai_serving_models, engine), Depot(Path(settings.adapters_path)), shelf)
+    async with admin.serving(keeper, settings.admin_port):
+        await keeper.run()
 
 
 async def _started(app: FastAPI) -> None:

@@ -82,6 +82,12 @@ def plan_engine(
 def _check(settings: WorkerSettings, rank: int | None) -> None:
     if settings.adapter_path and settings.role == names.ROLE_DECODE:
         raise StartupError("A decode pod serves the frozen decoder: unset SUNFLEET_WORKER_ADAPTER_PATH.")
+    if settings.adapters_path and (settings.adapter_path or settings.role == names.ROLE_DECODE):
+        raise StartupError(
+            "Adapters that come and go are for prefill pods without one of their own: unset one of both."
+        )
+    if settings.adapters_path and settings.max_lora_rank > _LORA_RANKS[-1]:
+        raise StartupError(f"The engine takes adapters up to rank {_LORA_RANKS[-1]}: lower spec.lora.maxRank.")
     if rank is not None and rank > min(settings.max_lora_rank, _LORA_RANKS[-1]):
         raise StartupError(
             f"The adapter has rank {rank}, but this fleet takes adapters up to rank "
@@ -140,15 +146,34 @@ def kv_transfer_config(settings: WorkerSettings, flavour: Flavour) -> dict[str, 
 
 def _module_args(settings: WorkerSettings, rank: int | None) -> tuple[str, ...]:
     """Which module answers to the one name that the router asks for."""
+    if settings.adapters_path:
+        return _pool_args(settings)
     if not settings.adapter_path:
         return ("--served-model-name", wire.ENGINE_MODEL)
-    allocated = next(size for size in _LORA_RANKS if size >= (rank or settings.max_lora_rank))
+    allocated = _allocated(rank or settings.max_lora_rank)
     return (
         "--served-model-name", wire.ENGINE_BASE_MODEL,
         "--enable-lora",
         "--max-loras", "1",
         "--max-lora-rank", str(allocated),
         "--lora-modules", f"{wire.ENGINE_MODEL}={settings.adapter_path}",
+    )  # fmt: skip
+
+
+def _allocated(rank: int) -> int:
+    return next(size for size in _LORA_RANKS if size >= rank)
+
+
+def _pool_args(settings: WorkerSettings) -> tuple[str, ...]:
+    """No adapter yet, and room for many; each will answer to a name of its own, the base to one that nobody uses."""
+    modules = ("--lora-target-modules", *settings.lora_target_modules) if settings.lora_target_modules else ()
+    return (
+        "--served-model-name", wire.ENGINE_BASE_MODEL,
+        "--enable-lora",
+        "--max-loras", str(settings.max_loras),
+        "--max-cpu-loras", str(max(settings.max_loras, settings.max_loaded_loras)),
+        "--max-lora-rank", str(_allocated(settings.max_lora_rank)),
+        *modules,
     )  # fmt: skip
 
 

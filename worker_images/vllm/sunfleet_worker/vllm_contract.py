@@ -79,6 +79,7 @@ _NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
 _OUTPUTS = "vllm.v1.engine.output_processor"
 _CHAT = "vllm.entrypoints.openai.chat_completion.serving"
 _COMPLETION = "vllm.entrypoints.openai.completion.serving"
+_MODELS = "vllm.entrypoints.openai.models.serving"
 _LAUNCHERS = "vllm.entrypoints.launchers"
 _HANDSHAKE_FIELDS = (
     "engine_id", "agent_metadata", "kv_caches_base_addr", "device_id", "num_blocks", "block_lens", "block_strides",
@@ -182,6 +183,9 @@ HELD: Final[tuple[Held | HeldField, ...]] = (
         "OpenAIServingCompletion.request_output_to_completion_response",
         ("final_res_batch", "request", "request_id", "created_time", "model_name"),
     ),
+    Held(_MODELS, "OpenAIServingModels.load_lora_adapter", ("request",)),
+    HeldField(_MODELS, "OpenAIServingModels", "lora_requests"),
+    Held("vllm.v1.engine.async_llm", "AsyncLLM.remove_lora", ("lora_id",)),
     Held(f"{_LAUNCHERS}.app", "build_app", ("args", "supported_tasks", "model_config")),
     Held(f"{_LAUNCHERS}.api_server.app_state", "init_app_state", ("engine_client", "state", "args", "supported_tasks")),
     Held(f"{_LAUNCHERS}.launcher", "setup_server", ("args", "reuse_port")),

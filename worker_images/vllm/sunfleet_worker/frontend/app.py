@@ -11,6 +11,7 @@ from vllm.config import VllmConfig
 
 from sunfleet_api import names, wire
 from sunfleet_api.worker import WorkerSettings
+from sunfleet_worker.adapters.shelf import Shelf
 from sunfleet_worker.errors import NOT_READY, RequestError, ended_by_engine
 from sunfleet_worker.frontend.gate import INFO_PATH, READY_PATH, Gate, NotServedError, Traffic
 from sunfleet_worker.frontend.metrics import PodMetrics
@@ -26,11 +27,15 @@ def install(
     metrics: PodMetrics,
     standing: Standing,
     engine_version: str,
+    shelf: Shelf | None = None,
 ) -> Traffic:
-    """Make the engine's initialised ``app`` a pod of its role; returns the count of what it does for clients."""
+    """Make the engine's initialised ``app`` a pod of its role; returns the count of what it does for clients.
+
+    ``shelf`` is there on a PrefillPool's pods.
+    """
     state, role = app.state, settings.role
-    state.openai_serving_chat = serving_for(state.openai_serving_chat, SunChat, role, metrics)
-    state.openai_serving_completion = serving_for(state.openai_serving_completion, SunCompletion, role, metrics)
+    state.openai_serving_chat = serving_for(state.openai_serving_chat, SunChat, role, metrics, shelf)
+    state.openai_serving_completion = serving_for(state.openai_serving_completion, SunCompletion, role, metrics, shelf)
     # The engine has assembled its middlewares already; without them the next request assembles them anew, with ours.
     app.middleware_stack = None
     app.add_exception_handler(RequestError, _answer_request_error)

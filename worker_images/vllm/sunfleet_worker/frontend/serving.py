@@ -7,6 +7,7 @@ parameters, detokenising, parsers, usage and chunk shapes stay the engine's.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
@@ -15,6 +16,7 @@ from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import VLLMValidationError
 
 from sunfleet_api import names, wire
+from sunfleet_worker.adapters.shelf import Shelf
 from sunfleet_worker.errors import RefusedError
 from sunfleet_worker.frontend.checks import (
     TOO_LONG,
@@ -35,14 +37,19 @@ _PROMPT_TOO_LONG = frozenset({"input_tokens", "input_text"})
 class _HandoverRules:
     """What both kinds of request share.
 
-    ``role`` and ``metrics`` are set by :func:`serving_for`, the rest is the stock server's.
+    ``role``, ``metrics`` and ``shelf`` are set by :func:`serving_for`, the rest is the stock server's.
     """
 
     role: str
+    shelf: Shelf | None
     metrics: PodMetrics
     engine_client: WatchedEngine
     model_config: Any
     _extract_prompt_len: Callable[[Any], int]
+
+    def _module(self, request: Any) -> AbstractContextManager[None]:
+        """Of a pool's pod: the adapter that the request names, held until it is answered."""
+        return nullcontext() if self.shelf is None else self.shelf.using(str(request.model))
 
     def _check(self, request: Any) -> None:
         if self.role != names.ROLE_DECODE:
@@ -91,7 +98,8 @@ class SunChat(_HandoverRules, OpenAIServingChat):
 
     async def create_chat_completion(self, request: Any, raw_request: Any = None) -> Any:
         _refuse_incomplete(self, request)
-        return await self._answered(super().create_chat_completion(request, raw_request))
+        with self._module(request):
+            return await self._answered(super().create_chat_completion(request, raw_request))
 
     async def _create_chat_completion(self, request: Any, raw_request: Any = None) -> Any:
         self._check(request)
@@ -139,7 +147,8 @@ class SunCompletion(_HandoverRules, OpenAIServingCompletion):
 
     async def create_completion(self, request: Any, raw_request: Any = None) -> Any:
         _refuse_incomplete(self, request)
-        return await self._answered(super().create_completion(request, raw_request))
+        with self._module(request):
+            return await self._answered(super().create_completion(request, raw_request))
 
     async def _create_completion(self, request: Any, raw_request: Any = None) -> Any:
         self._check(request)
@@ -204,9 +213,11 @@ def _refuse_incomplete(server: _HandoverRules, request: Any) -> None:
         check_decode_request(request)
 
 
-def serving_for(stock: Any, kind: type[SunChat] | type[SunCompletion], role: str, metrics: PodMetrics) -> Any:
+def serving_for(
+    stock: Any, kind: type[SunChat] | type[SunCompletion], role: str, metrics: PodMetrics, shelf: Shelf | None = None
+) -> Any:
     """The stock server's state under our class: its constructor's many arguments stay the engine's business."""
     server = kind.__new__(kind)
     server.__dict__.update(stock.__dict__)
-    server.role, server.metrics = role, metrics
+    server.role, server.metrics, server.shelf = role, metrics, shelf
     return server

@@ -45,6 +45,11 @@ class Pod:
     kv_in_use: Callable[[], float]
 
     @property
+    def module(self) -> str:
+        """What the self-check may ask: the pod's one module, or the base beneath the adapters of a pool."""
+        return wire.ENGINE_BASE_MODEL if self.settings.adapters_path else wire.ENGINE_MODEL
+
+    @property
     def prompt(self) -> list[int]:
         """Token ids of a prompt that fills one block and begins another, if the longest request allows."""
         config = self.engine.vllm_config

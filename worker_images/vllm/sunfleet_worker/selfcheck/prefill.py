@@ -21,9 +21,14 @@ async def prove(pod: Pod, payloads: Sequence[NixlHandshakePayload], check: Check
     """Raise :class:`CheckFailedError` at the first thing that does not hold."""
     prompt, salt = pod.prompt, fresh_salt()
     async with check("refusal"):
-        expect_refusal(await pod.post(COMPLETIONS, request(prompt, salt, max_tokens=_MAX_TOKENS)), 400, INCOMPLETE)
+        expect_refusal(
+            await pod.post(COMPLETIONS, request(prompt, salt, max_tokens=_MAX_TOKENS, model=pod.module)),
+            400,
+            INCOMPLETE,
+        )
     async with check("handover"):
-        leg = request(prompt, salt, max_tokens=1, logprobs=0, kv_transfer_params=wire.prefill_params(_MAX_TOKENS))
+        params = wire.prefill_params(_MAX_TOKENS)
+        leg = request(prompt, salt, model=pod.module, max_tokens=1, logprobs=0, kv_transfer_params=params)
         transfer = _transfer(await pod.post(COMPLETIONS, leg), prompt)
         engine_ids = {metadata_of(payload).engine_id for payload in payloads}
         expect(

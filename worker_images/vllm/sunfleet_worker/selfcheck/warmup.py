@@ -33,11 +33,15 @@ async def warm_up_prefill(pod: Pod) -> None:
     """One chat and one completion, for which no KV is kept."""
     params = wire.prefill_params(1)
     chat = {
-        "model": wire.ENGINE_MODEL, "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 1,
+        "model": pod.module, "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 1,
         "logprobs": True, "top_logprobs": 1, "cache_salt": fresh_salt(), "kv_transfer_params": params,
     }  # fmt: skip
     await _try(pod, CHATS, {**chat, **_ALL_SORTS})
-    await _try(pod, COMPLETIONS, {**request(pod.prompt, fresh_salt(), max_tokens=1, kv_transfer_params=params)})
+    await _try(
+        pod,
+        COMPLETIONS,
+        {**request(pod.prompt, fresh_salt(), max_tokens=1, kv_transfer_params=params), "model": pod.module},
+    )
 
 
 async def warm_up_decoding(pod: Pod, transfer: dict[str, Any]) -> None:
