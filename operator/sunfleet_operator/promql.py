@@ -57,10 +57,12 @@ def queries(window_seconds: int, matchers: Mapping[str, str]) -> Queries:
         return f"sum by ({by}) (rate({known(name)}{where}{window}))"
 
     def arriving(seconds: int) -> str:
-        """What is served and by how much the backlog grows: that it shrinks faster than the rates say is rounding."""
-        served = f"sum by (task) (rate({known(metrics.PROMPT_TOKENS)}{where}[{seconds}s]))"
-        grown = f"sum by (task) (delta({known(metrics.PREFILL_BACKLOG)}{where}[{seconds}s])) / {seconds}"
-        return f"clamp_min({served} + {grown}, 0)"
+        """What is served and by how much the backlog grows: that it shrinks faster than the rates say is rounding. The
+        backlog of a router that was restarted meanwhile has not been worked off: it counts as unchanged."""
+        tokens, backlog = known(metrics.PROMPT_TOKENS), known(metrics.PREFILL_BACKLOG)
+        served = f"sum by (task) (rate({tokens}{where}[{seconds}s]))"
+        trusted = f"delta({backlog}{where}[{seconds}s]) unless resets({tokens}{where}[{seconds}s]) > 0"
+        return f"clamp_min({served} + (sum by (task) ({trusted}) / {seconds} or 0 * {served}), 0)"
 
     def age(by: str, name: str) -> str:
         return f"time() - max by ({by}) (timestamp({known(name)}{where}))"

@@ -16,6 +16,7 @@ import yaml
 
 from sunfleet_api import metrics
 from sunfleet_operator import promql
+from sunfleet_operator.autoscale.signals import PrefillSignals
 from sunfleet_operator.prometheus import MetricsError, Prometheus
 from sunfleet_operator.promql import Queries, decode_signals, prefill_signals, queries
 from sunfleet_operator.settings import PrometheusSettings
@@ -30,7 +31,7 @@ class Exporter:
     """One scrape target. ``value`` of a counter grows by ``pace`` with every scrape."""
 
     def __init__(self, pace: int = 100) -> None:
-        self.pace, self.scrapes = pace, 0
+        self.pace, self.scrapes, self.backlog = pace, 0, 3
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -56,7 +57,8 @@ class Exporter:
             grows = name.endswith(("_total", "_sum", "_count"))
             more = ',revision="r1"' if name in metrics.OF_REVISIONS else ""
             more += ',outcome="ok"' if name == metrics.REVISION_REQUESTS else ""
-            lines.append(f'{name}{{task="maths"{more}}} {self.scrapes * self.pace if grows else 3}')
+            gauge = self.backlog if name == metrics.PREFILL_BACKLOG else 3
+            lines.append(f'{name}{{task="maths"{more}}} {self.scrapes * self.pace if grows else gauge}')
         per_decoder = (metrics.KV_RESERVED, metrics.KV_QUEUED, metrics.KV_CAPACITY, metrics.DECODE_ENDPOINTS)
         lines += [f'{name}{{decoder="team/base"}} 7' for name in per_decoder]
         return "\n".join(lines) + "\n"
@@ -144,6 +146,49 @@ async def test_figures_of_two_routers_are_added_up_and_a_silent_one_is_noticed(
     assert after.token_rate is not None
     assert after.token_rate > 0
 
+    await prometheus.close()
+
+
+async def test_what_piles_up_comes_too_and_a_restart_is_no_fall_of_load(
+    url: str, exporters: tuple[Exporter, Exporter]
+) -> None:
+    prometheus = Prometheus(PrometheusSettings(url=url, timeout_seconds=5))
+
+    async def figures() -> PrefillSignals:
+        return prefill_signals(await prometheus.ask(QUERIES.prefill), "maths")
+
+    async def it_piles_up() -> bool:
+        exporters[0].backlog += 400
+        try:
+            found = await figures()
+        except MetricsError:
+            return False  # it is still starting
+        return (found.arriving or 0) > (found.token_rate or 0) * 1.2 > 0 and found.recent is not None
+
+    await until(it_piles_up, "what piles up is not seen to come")
+    exporters[0].scrapes, exporters[0].backlog = 0, 0  # the process was restarted, and has forgotten what waited
+
+    async def the_restart_was_scraped() -> bool:
+        return (await figures()).backlog == 3  # of the other one
+
+    await until(the_restart_was_scraped, "the restart was not scraped")
+    after = await figures()
+    assert after.token_rate is not None
+    assert after.arriving is not None
+    assert after.arriving >= 0.9 * after.token_rate > 0
+    await prometheus.close()
+
+
+async def test_a_router_that_falls_silent_is_noticed(url: str, exporters: tuple[Exporter, Exporter]) -> None:
+    prometheus = Prometheus(PrometheusSettings(url=url, timeout_seconds=5))
+
+    async def both_are_scraped() -> bool:
+        try:
+            return prefill_signals(await prometheus.ask(QUERIES.prefill), "maths").in_flight == 12
+        except MetricsError:
+            return False  # it is still starting
+
+    await until(both_are_scraped, "two routers were not scraped")
     exporters[1].stop()
 
     async def silence_is_noticed() -> bool:

@@ -144,19 +144,61 @@ async def test_token_and_tenant_are_sent_and_a_rotated_token_is_read_again(tmp_p
 
 
 async def test_an_own_authority_is_trusted_and_a_strange_one_is_not(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "server.crt", tmp_path / "server.key"
-    subprocess.run(  # noqa: ASYNC221 - nothing else runs yet
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-subj", "/CN=prometheus", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
-        check=True, capture_output=True, timeout=30,
-    )  # fmt: skip
+    public, key = certificate(tmp_path, "prometheus")
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(certificate, key)
+    tls.load_cert_chain(public, key)
     async with serving(vector(), tls) as url:
-        trusting = Prometheus(PrometheusSettings(url=url, ca_file=str(certificate)))
+        trusting = Prometheus(PrometheusSettings(url=url, ca_file=str(public)))
         assert await trusting.query("up") == []
         await trusting.close()
         strange = Prometheus(PrometheusSettings(url=url))
         with pytest.raises(UnreachableError, match="certificate"):
             await strange.query("up")
         await strange.close()
+
+
+def certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """One that signs itself, for 127.0.0.1 and for clients alike: (certificate, key)."""
+    made, key = folder / f"{name}.crt", folder / f"{name}.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", made],
+        check=True, capture_output=True, timeout=30,
+    )  # fmt: skip
+    return made, key
+
+
+async def test_over_tls_a_server_that_wants_certificate_token_and_tenant_gets_all_three(tmp_path: Path) -> None:
+    """As a Mimir or Thanos behind a gateway; without the certificate there is no connection, without a token a 401."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        told = request.headers.get("Authorization"), request.headers.get("THANOS-TENANT")
+        if told != ("Bearer right", "team"):
+            return web.json_response({"status": "error", "error": f"{told}"}, status=401)
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": []}})
+
+    (server, server_key), (mine, my_key) = certificate(tmp_path, "server"), certificate(tmp_path, "client")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(mine))
+    tls.load_cert_chain(server, server_key)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    token = tmp_path / "token"
+    token.write_text("right\n")
+    whole: dict[str, Any] = {
+        "ca_file": str(server), "client_cert_file": str(mine), "client_key_file": str(my_key),
+        "bearer_token_file": str(token), "headers": {"THANOS-TENANT": "team"},
+    }  # fmt: skip
+    async with serving(handle, tls) as url:
+        for lacking, error in (
+            (set[str](), None),
+            ({"client_cert_file", "client_key_file"}, UnreachableError),
+            ({"bearer_token_file"}, RefusedQueryError),
+            ({"headers"}, RefusedQueryError),
+        ):
+            given = {name: value for name, value in whole.items() if name not in lacking}
+            prometheus = Prometheus(PrometheusSettings(url=url, **given))
+            if error is None:
+                assert await prometheus.query("up") == []
+            else:
+                with pytest.raises(error):
+                    await prometheus.query("up")
+            await prometheus.close()
