@@ -1,7 +1,9 @@
-"""HTTP to routers: through the API server's proxy, with the rights of whoever calls, or straight to a URL."""
+"""HTTP to routers: through the API server, with the rights of whoever calls, or straight to a URL."""
 
 from __future__ import annotations
 
+import http.client
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ import click
 import urllib3
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
+from kubernetes.stream import portforward
 
 from sunfleet_api import names
 from sunfleet_cli.cluster import connected
@@ -64,20 +67,54 @@ def _scraped(api: Any, system_namespace: str) -> dict[str, str]:
     texts: dict[str, str] = {}
     why = ""
     for name in sorted(pods):
-        path = f"/api/v1/namespaces/{system_namespace}/pods/{name}:{names.METRICS_PORT}/proxy/metrics"
         try:
-            answer = _call(api, "GET", path, {}, None, _TIMEOUT_SECONDS)
-            body = answer.read().decode(errors="replace")
-        except (OSError, urllib3.exceptions.HTTPError) as error:
-            why = str(error)
-            continue
-        if answer.status == 200:
-            texts[name] = body
-        else:
-            why = f"{answer.status} {body[:300].strip()}"
+            texts[name] = _metrics(api, system_namespace, name)
+        except (ApiException, OSError, urllib3.exceptions.HTTPError, http.client.HTTPException) as error:
+            why = f"{error.status} {error.reason}" if isinstance(error, ApiException) else str(error)
     if not texts:
         raise click.ClickException(f"no router of {system_namespace} gives its metrics through the API server: {why}")
     return texts
+
+
+def _metrics(api: Any, namespace: str, pod: str) -> str:
+    """Through a forwarded port, which ends inside the pod, so that no NetworkPolicy is in the way; where that is not
+    allowed or not offered, through the API server's proxy."""
+    try:
+        return _forwarded(api, namespace, pod)
+    except (ApiException, OSError, http.client.HTTPException):
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}:{names.METRICS_PORT}/proxy/metrics"
+        answer = _call(api, "GET", path, {}, None, _TIMEOUT_SECONDS)
+        body = answer.read().decode(errors="replace")
+        if answer.status != 200:
+            raise ApiException(status=answer.status, reason=body[:300].strip()) from None
+        return body
+
+
+def _forwarded(api: Any, namespace: str, pod: str) -> str:
+    asked = client.CoreV1Api(api).connect_get_namespaced_pod_portforward
+    forward = portforward(asked, pod, namespace, ports=str(names.METRICS_PORT))
+    connection = http.client.HTTPConnection(pod, names.METRICS_PORT)
+    connection.sock = forward.socket(names.METRICS_PORT)
+    try:
+        connection.sock.settimeout(_TIMEOUT_SECONDS)
+        connection.request("GET", "/metrics", headers={"Connection": "close"})
+        answer = connection.getresponse()
+        body = answer.read().decode(errors="replace")
+    finally:
+        connection.close()
+        forward.close()
+        _ended(forward)
+    if answer.status != 200:
+        raise ApiException(status=answer.status, reason=body[:300])
+    return body
+
+
+def _ended(forward: Any) -> None:
+    """The client's thread ends once one side has closed, and leaves the socket open."""
+    deadline = time.monotonic() + 1
+    while forward.connected and time.monotonic() < deadline:
+        time.sleep(0.01)
+    forward.websocket.shutdown()
 
 
 def _plain(api: Any, items: object) -> list[dict[str, Any]]:

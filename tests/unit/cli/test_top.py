@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
 from click.testing import CliRunner, Result
 
 from sunfleet_cli.commands import top as command
@@ -76,20 +78,25 @@ class ApiServer:
         return 503, b'{"kind": "Status", "message": "no endpoints"}'
 
 
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
-    made = ApiServer()
+def use(url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make an API server the one that is asked."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": f"http://127.0.0.1:{made.server.server_port}"}}],
+        "clusters": [{"name": "test", "cluster": {"server": url}}],
         "users": [{"name": "test", "user": {"token": "of-the-api-server"}}],
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "team"}}],
     }
-    (tmp_path / "config").write_text(yaml.safe_dump(config))
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
+    (folder / "config").write_text(yaml.safe_dump(config))
+    monkeypatch.setenv("KUBECONFIG", str(folder / "config"))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(folder / "config"))
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    made = ApiServer()
+    use(f"http://127.0.0.1:{made.server.server_port}", tmp_path, monkeypatch)
     yield made
     made.server.shutdown()
     made.server.server_close()
@@ -146,3 +153,41 @@ def test_a_chat_goes_through_the_service_and_its_key_is_not_the_api_servers(serv
     assert path == f"{SYSTEM}/services/sunfleet-router:http/proxy/v1/chat/completions"
     assert (headers["authorization"], headers["x-api-key"]) == ("Bearer of-the-api-server", "of-the-router")
     assert (body["model"], body["stream"]) == ("maths", True)
+
+
+async def test_metrics_come_through_a_forwarded_port_where_policies_close_the_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def pods(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"kind": "PodList", "apiVersion": "v1", "items": [pod("router-a")]})
+
+    async def forward(request: web.Request) -> web.StreamResponse:
+        """As kubelet's websocket: a byte of channel before all data, first of each the port."""
+        stream = web.WebSocketResponse(protocols=["v4.channel.k8s.io"])
+        await stream.prepare(request)
+        port = int(request.query["ports"]).to_bytes(2, "little")
+        await stream.send_bytes(b"\0" + port)
+        await stream.send_bytes(b"\1" + port)
+        said = b""
+        while b"\r\n\r\n" not in said:
+            said += (await stream.receive_bytes())[1:]
+        asked.append(said.decode().splitlines()[0])
+        body = METRICS.format(tokens=7).encode()
+        await stream.send_bytes(b"\0HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body))
+        await stream.send_bytes(b"\0" + body)
+        await stream.close()
+        return stream
+
+    app = web.Application()
+    app.router.add_get(f"{SYSTEM}/pods", pods)
+    app.router.add_get(f"{SYSTEM}/pods/router-a/portforward", forward)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    use(f"http://127.0.0.1:{runner.addresses[0][1]}", tmp_path, monkeypatch)
+    found = await asyncio.to_thread(scrape, None, "sunfleet-system")
+    await runner.cleanup()
+    assert found == {"router-a": METRICS.format(tokens=7)}
+    assert asked == ["GET /metrics HTTP/1.1"]
