@@ -140,7 +140,7 @@ demo-run: venv ## The demo itself, on an installed fleet
 	PYTHONPATH=e2e/demo:e2e/cluster:e2e:crds $(PY) -m sunfleet_demo
 
 ##@ Other
-.PHONY: format generate bench-autoscaling bench-handover bench-operator bench-router scale-router soak-router bench-times bench-tuner help
+.PHONY: format generate bench-autoscaling bench-handover bench-operator bench-router scale-router soak-router bench-times bench-tuner tuner-claims help
 format: venv ## Rewrite to the project's format
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
@@ -163,6 +163,10 @@ bench-progress-delay: ## NIXL's polling delay: what an idle engine burns against
 bench-tuner: ## Prefill-only tuning against full fine-tuning: accuracy, step time, memory (hours; QUICK=1: five minutes)
 	PYTHONPATH=bench:crds:worker_images/tuner $(SUNFLEET_STATE)/engine/bin/python -W ignore -m tuner \
 	  --base $(SUNFLEET_STATE)/models/base --folder $(SUNFLEET_STATE)/bench/tuner $(if $(QUICK),--quick)
+
+tuner-claims: ## The short part of bench-tuner from the beginning; fails when what it claims of cost is missed
+	PYTHONPATH=bench:crds:worker_images/tuner $(SUNFLEET_STATE)/engine/bin/python -W ignore -m tuner \
+	  --base $(SUNFLEET_STATE)/models/base --folder $(SUNFLEET_STATE)/bench/tuner-claims --quick --check
 
 bench-router: venv ## The router beside a direct run and haproxy (PEERS=1: also vllm-router; QUICK=1: a minute; OUTPUT=json)
 	@PYTHONPATH=bench/router $(PY) -m sunfleet_routerbench bench $(if $(PEERS),--peers) $(if $(QUICK),--quick) --output $(or $(OUTPUT),table)

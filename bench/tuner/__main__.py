@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -17,26 +18,30 @@ from pathlib import Path
 from typing import Any
 
 from tuner.cells import FULL, QUICK, Cell, Plan, cells, to_json
-from tuner.report import report
+from tuner.report import bars, report
 
 
 def main() -> int:
-    """Do what is missing, print table and bars; 1 when a cell failed."""
+    """Do what is missing, print table and bars; 1 when a cell failed, or, with --check, a bar was missed."""
     parser = argparse.ArgumentParser(prog="python -m tuner", description=__doc__)
     parser.add_argument("--base", type=Path, required=True, help="folder of the base model")
     parser.add_argument("--folder", type=Path, required=True, help="folder for modules and results")
     parser.add_argument("--quick", action="store_true", help="the five-minute part")
     parser.add_argument("--only", default="", metavar="TEXT", help="only cells whose name holds this")
+    parser.add_argument("--check", action="store_true", help="begin anew, and fail when a bar is missed")
     given = parser.parse_args()
     plan, folder = (QUICK, given.folder / "quick") if given.quick else (FULL, given.folder / "full")
+    if given.check:
+        shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     for cell in missing(plan, folder, given.only):
         if not _do(cell, folder, given.base):
             return 1
-    text = f"{datetime.now(UTC):%Y-%m-%d}\n\n{report(plan, read(plan, folder))}\n"
+    results = read(plan, folder)
+    text = f"{datetime.now(UTC):%Y-%m-%d}\n\n{report(plan, results)}\n"
     (folder / "report.md").write_text(text)
     print(text)
-    return 0
+    return 1 if given.check and any(bar.held is False for bar in bars(plan, results)) else 0
 
 
 def missing(plan: Plan, folder: Path, only: str = "") -> Iterator[Cell]:

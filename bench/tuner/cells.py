@@ -34,7 +34,7 @@ class Plan:
 FULL: Final = Plan(
     {"arith": Recipe(60, 16, 128), "sorting": Recipe(40, 16, 128), "toolcall": Recipe(30, 8, 96)}, (0, 1), METHODS
 )
-QUICK: Final = Plan({"arith": Recipe(10, 8, 16)}, (0,), ("ft", "full", "lora", "q4"))
+QUICK: Final = Plan({"arith": Recipe(8, 8, 8)}, (0,), ("ft", "full", "lora", "q4"))
 
 
 @dataclass(frozen=True)

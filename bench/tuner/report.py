@@ -12,6 +12,8 @@ from tuner.cells import ROWS, Measurement, Method, Plan, Row, Training, cells
 Results = Mapping[str, Mapping[str, Any]]  # cell's name -> what it found
 
 _SURE: Final = 0.05
+_ENOUGH_STEPS: Final = 20
+_NOISE: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -109,16 +111,26 @@ def _cost_bars(
     ours, theirs = (_costs(plan, results, task, name) for name in (method, "ft"))
     if not ours or not theirs:
         return
+    few = ours["steps"] < _ENOUGH_STEPS
     ratio = ours["cpu_seconds_per_step"] / theirs["cpu_seconds_per_step"]
-    yield Bar(f"{task}: a step of {method} takes at most {most_time} of Full-FT's", ratio <= most_time, f"{ratio:.2f}")
+    claim = f"{task}: a step of {method} takes at most {most_time} of Full-FT's"
+    yield Bar(claim, at_most(ratio, most_time, few=few), f"{ratio:.2f}")
     memory = ours["peak_gib"] / theirs["peak_gib"]
     if most_memory:
         claim = f"{task}: {method} needs at most {most_memory} of Full-FT's memory"
-        yield Bar(claim, memory <= most_memory, f"{memory:.2f}")
+        yield Bar(claim, at_most(memory, most_memory, few=few), f"{memory:.2f}")
     else:
         room = theirs["peak_gib"] + theirs["weights_gib"]
         claim = f"{task}: {method} needs at most Full-FT's memory and the decoder's weights"
-        yield Bar(claim, ours["peak_gib"] <= room, f"{ours['peak_gib']:.2f} of {room:.2f} GiB")
+        held = at_most(ours["peak_gib"], room, few=few)
+        yield Bar(claim, held, f"{ours['peak_gib']:.2f} of {room:.2f} GiB")
+
+
+def at_most(found: float, bound: float, *, few: bool) -> bool | None:
+    """Whether a cost keeps its bound; after a few steps a machine's noise decides about the last tenth."""
+    if found <= bound:
+        return True
+    return None if few and found <= bound * (1 + _NOISE) else False
 
 
 def _costs(plan: Plan, results: Results, task: str, method: str) -> dict[str, float]:

@@ -10,10 +10,10 @@ import pytest
 
 from tuner.__main__ import missing, read
 from tuner.cells import FULL, QUICK, ROWS, Measurement, Plan, Recipe, Training, cells, from_json, to_json
-from tuner.report import above, bars, not_below, report
+from tuner.report import above, at_most, bars, not_below, report
 
 PLAN = Plan({"arith": Recipe(10, 4, 40)}, (0, 1), ("ft", "full", "lora"))
-COST = {"cpu_seconds_per_step": 2.0, "peak_gib": 3.0, "weights_gib": 0.5, "steps": 10, "loss": 0.1}
+COST = {"cpu_seconds_per_step": 2.0, "peak_gib": 3.0, "weights_gib": 0.5, "steps": 60, "loss": 0.1}
 
 
 def results(**right: int) -> dict[str, dict[str, Any]]:
@@ -55,7 +55,7 @@ def test_the_table_pools_seeds_and_compares_costs() -> None:
     text = report(PLAN, results(ft_ft=20, full_base=20, lora_base=22, ft_base=0))
     assert "| Full-FT | 50.0 % (39-61) |" in text
     assert "| naive sharing | 0.0 % (0-5) |" in text
-    assert "| lora | 10 steps of 1.80 s (0.90), 1.50 GiB (0.50) |" in text
+    assert "| lora | 60 steps of 1.80 s (0.90), 1.50 GiB (0.50) |" in text
     assert "QSUN, 4-bit decoder |" not in text, "rows that were not measured are no zeros"
 
 
@@ -75,6 +75,14 @@ def test_bars_say_held_missed_or_not_shown() -> None:
         "arith: full needs at most Full-FT's memory and the decoder's weights",
     ]
     assert verdicts["arith: naive sharing is clearly below Full-FT"] is None
+
+
+@pytest.mark.parametrize(
+    ("found", "few", "held"),
+    [(1.0, True, True), (1.2, True, None), (1.2, False, False), (1.3, True, False)],
+)
+def test_a_few_steps_do_not_decide_about_the_last_tenth(found: float, *, few: bool, held: bool | None) -> None:
+    assert at_most(found, 1.15, few=few) is held
 
 
 def test_chance_decides_nothing() -> None:
