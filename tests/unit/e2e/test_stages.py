@@ -54,7 +54,7 @@ def test_a_failed_set_up_ends_the_run_and_a_failed_suite_does_not(monkeypatch: p
     assert ran[-1] == "cluster-up"
     ran = play(monkeypatch, unit=1)
     assert stages.main(["test"]) == 1
-    assert ran[-1] == "e2e-autoscaling-short"
+    assert ran[-1] == "tuner-claims"
 
 
 def test_only_tests_fail_for_being_slow(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
