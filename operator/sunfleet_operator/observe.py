@@ -262,7 +262,10 @@ def _with_kind(kind: str, live: Json) -> Json:
 
 
 async def _children(reader: Reader, key: Key, owner: Json) -> Children:
-    """Objects that carry our labels *and* are controlled by this very owner: nothing is ever adopted."""
+    """Objects that carry our labels *and* are controlled by this very owner.
+
+    Records that nobody controls count as well: a backup was restored, and the owner has another UID than it had.
+    """
     query, uid = labels.owned_by(key), str(metadata(owner)["uid"])
     mine = {labels.owner_label(key.kind): key.name}
     deployments, jobs, pods, records, (service, budget, policy) = await asyncio.gather(
@@ -278,7 +281,7 @@ async def _children(reader: Reader, key: Key, owner: Json) -> Children:
         predecessor=any(_of_predecessor(live, key, uid) for live in everything),
         deployments=_owned(deployments, uid),
         jobs=_owned(jobs, uid),
-        records=_owned(records, uid),
+        records=(*_owned(records, uid), *_owned(records, None)),
         pods=tuple(pods),
         service=service,
         budget=budget,
@@ -316,7 +319,7 @@ async def _beside_the_pods(reader: Reader, key: Key) -> tuple[Json | None, Json 
     )
 
 
-def _owned(found: Sequence[Json], uid: str) -> tuple[Json, ...]:
+def _owned(found: Sequence[Json], uid: str | None) -> tuple[Json, ...]:
     """Those that are going already do not count: deleting them again, or waiting for them, helps nobody."""
     return tuple(item for item in found if controller_of(item).get("uid") == uid and not is_terminating(item))
 

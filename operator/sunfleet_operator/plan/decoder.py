@@ -90,10 +90,13 @@ def plan(observed: ObservedDecoder, defaults: Defaults, now: datetime, *, refusa
     verdicts.append(conditions.ready(verdicts, DECODER_ROLL_UP, zero=want.count == 0))
     rolled = outcome.rolled
     held = decoder.spec.paused
+    back = revisions.taken_back(observed.live, observed.key, observed.children)
     fellows = network.of_decoder(observed.key, decoder.spec.allowed_models.namespaces)
     pool = revisions.pool_writes(observed.live, observed.key, observed.children, defaults.visitors, fellows)
     return Plan(
-        before=() if held else (*made.writes, *outcome.resolution.writes, *pool, *(rolled.before if rolled else ())),
+        before=()
+        if held
+        else (*back, *made.writes, *outcome.resolution.writes, *pool, *(rolled.before if rolled else ())),
         status=status.write(observed.live, _fields(observed, outcome), verdicts, now),
         after=() if held or rolled is None else rolled.after,
         finalizer=fate.finalizer,

@@ -100,10 +100,11 @@ def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal:
     taken = revisions.taken(observed.live, observed.key, observed.children)
     verdicts = refused(verdicts, refusal or taken)
     verdicts.append(conditions.ready(_counting(model, want, verdicts), MODEL_ROLL_UP, zero=want.count == 0))
+    back = revisions.taken_back(observed.live, observed.key, observed.children)
     before, after = _writes(observed, outcome, defaults.visitors)
     held = model.spec.paused
     return Plan(
-        before=() if held else (*made.writes, *before),
+        before=() if held else (*back, *made.writes, *before),
         status=status.write(observed.live, _fields(observed, model, outcome), verdicts, now),
         after=() if held else after,
         events=(*status.events(observed.live, verdicts), *(() if held else (*want.events, *outcome.canary.events))),

@@ -40,6 +40,7 @@ from sunfleet_operator.types import (
     is_terminating,
     labels_of,
     metadata,
+    name_of,
     revision_of,
     runs_engine,
     spec_of,
@@ -190,6 +191,16 @@ def changed(manifest: Manifest, live: Json | None) -> list[Write]:
         if same_hash and drift.holds(said, live):
             return []
     return [Apply(manifest)]
+
+
+def taken_back(owner: Json, key: Key, children: Children) -> list[Write]:
+    """Records that nobody controls, of a backup that was restored: they say what the owner's URIs were and its pods
+    are."""
+    return [
+        Apply(record(owner, key, name_of(live), dict(live.get("data") or {}), number=records.number(live)))
+        for live in children.records
+        if not controller_of(live)
+    ]
 
 
 def pool_writes(owner: Json, key: Key, children: Children, visitors: Visitors | None, fellows: Fellows) -> list[Write]:
