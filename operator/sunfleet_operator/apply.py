@@ -31,19 +31,24 @@ class Writer(Protocol):
 _NO_ENGINES = NoEngines()
 
 
-async def carry_out(writer: Writer, live: Json, plan: Plan, now: datetime, engines: Engines = _NO_ENGINES) -> None:
-    """Write everything in ``plan`` for the object ``live``. The first failure ends it; the key is then tried again."""
+async def carry_out(writer: Writer, live: Json, plan: Plan, now: datetime, engines: Engines = _NO_ENGINES) -> Json:
+    """Write everything in ``plan`` for the object ``live``; the object as the status made it.
+
+    The first failure ends it; the key is then tried again.
+    """
+    told = live
     if plan.finalizer is True and not is_terminating(live):
         await _set_finalizer(writer, live, present=True)
     await _write(writer, plan.before, engines)
     if plan.status is not None:
-        await writer.apply(plan.status, names.STATUS_FIELD_MANAGER, subresource="status")
+        told = await writer.apply(plan.status, names.STATUS_FIELD_MANAGER, subresource="status")
         metrics.WRITES.labels(live["kind"], "status").inc()
     await _write(writer, plan.after, engines)
     for event in plan.events:
         await _tell(writer, live, event, now)
     if plan.finalizer is False:
         await _set_finalizer(writer, live, present=False)
+    return told
 
 
 async def _write(writer: Writer, writes: Iterable[Write], engines: Engines) -> None:

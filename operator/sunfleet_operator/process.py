@@ -12,11 +12,13 @@ from sunfleet_operator import metrics, promql
 from sunfleet_operator.analyst import Analyst
 from sunfleet_operator.build.weights import Fetcher
 from sunfleet_operator.cluster import Cluster, ClusterError, NotFoundError
+from sunfleet_operator.echoes import Echoes
 from sunfleet_operator.engines import AdminPorts, Faults
 from sunfleet_operator.health import Health
 from sunfleet_operator.index import Index
 from sunfleet_operator.observed import Defaults
 from sunfleet_operator.prometheus import Prometheus
+from sunfleet_operator.recall import Recalling
 from sunfleet_operator.reconcile import Reconciler
 from sunfleet_operator.scaler import Scaler
 from sunfleet_operator.settings import Settings
@@ -49,6 +51,7 @@ class Operator:
     queue: WorkQueue[Key]
     health: Health
     index: Index = field(default_factory=Index)
+    echoes: Echoes = field(default_factory=Echoes)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _prometheus: Prometheus | None = None
     _engines: AdminPorts | None = None
@@ -60,11 +63,12 @@ class Operator:
                 metrics.READY.labels(kind, status).set_function(partial(self.index.ready, kind, status))
         await self._resync_until_it_works()
         scaler = self._scaler()
+        store = Recalling(self.cluster, self.settings.recall_seconds)
         prometheus = self.settings.prometheus
         analyst = Analyst(self._prometheus, prometheus.matchers, prometheus.window_seconds)
         self._engines = AdminPorts()
         reconcile = Reconciler(
-            self.cluster,
+            store,
             self.index,
             defaults(self.settings),
             told=scaler.told,
@@ -72,6 +76,7 @@ class Operator:
             measure=analyst.measure,
             engines=self._engines,
             faults=Faults(self.queue.add),
+            settled=self.echoes.expect,
         )
         for number in range(self.settings.workers):
             self._tasks.append(asyncio.create_task(self.queue.work(reconcile), name=f"worker-{number}"))
@@ -101,7 +106,10 @@ class Operator:
         metrics.WATCH_EVENTS.labels(kind).inc()
         metrics.LAST_WATCH_EVENT.set_to_current_time()
         self.health.saw_event()
-        for key in self._concerned(kind, live, gone=gone):
+        concerned = self._concerned(kind, live, gone=gone)
+        if kind in {MODEL, DECODER} and self.echoes.heard(key_of(kind, live), live, gone=gone):
+            concerned.discard(key_of(kind, live))
+        for key in concerned:
             self.queue.add(key)
 
     def _concerned(self, kind: str, live: Json, *, gone: bool) -> set[Key]:

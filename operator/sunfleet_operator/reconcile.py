@@ -7,16 +7,14 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from sunfleet_operator import apply, metrics
-from sunfleet_operator.apply import Writer
 from sunfleet_operator.cluster import RefusedError, TerminatingError
 from sunfleet_operator.engines import Engines, Faults, NoEngines
 from sunfleet_operator.figures import ByRevision
 from sunfleet_operator.index import Index
 from sunfleet_operator.observe import (
-    Reader,
     observe_decoder,
     observe_model,
     observe_namespace,
@@ -25,10 +23,19 @@ from sunfleet_operator.observe import (
     observe_profile,
     observe_tuning,
 )
-from sunfleet_operator.observed import Defaults
+from sunfleet_operator.observed import (
+    Defaults,
+    ObservedDecoder,
+    ObservedModel,
+    ObservedNamespace,
+    ObservedPool,
+    ObservedProfile,
+    ObservedTuning,
+)
 from sunfleet_operator.plan import decoder, model, namespace, pool, profile, tuning
 from sunfleet_operator.plan.actions import Load, Plan
 from sunfleet_operator.plan.common import told_refusal
+from sunfleet_operator.recall import Store
 from sunfleet_operator.told import Told
 from sunfleet_operator.types import DECODER, MODEL, NAMESPACE, POOL, PROFILE, TUNING, Json, Key
 
@@ -36,8 +43,9 @@ logger = logging.getLogger(__name__)
 Decided: TypeAlias = tuple[Json, Plan] | None
 
 
-class Store(Reader, Writer, Protocol):
-    """Both halves of :class:`~sunfleet_operator.cluster.Cluster`."""
+Observed: TypeAlias = (
+    ObservedDecoder | ObservedModel | ObservedPool | ObservedProfile | ObservedTuning | ObservedNamespace
+)
 
 
 def utc_now() -> datetime:
@@ -64,13 +72,14 @@ class Reconciler:
         measure: Callable[[Json, datetime], Awaitable[ByRevision | None]] = unmeasured,
         engines: Engines | None = None,
         faults: Faults | None = None,
+        settled: Callable[[Key, Json], None] = lambda _, __: None,
     ) -> None:
         """``told`` is what the scaler decided; ``noted`` hears what an object is together with its profiles;
         ``measure`` says how requests of a canary went; ``engines`` reaches the pods of pools, and ``faults`` is what
-        their reconciles tell those of tasks."""
+        their reconciles tell those of tasks; ``settled`` hears of an object whose new status leaves nothing to do.
+        """
         self._store, self._index, self._defaults, self._now = store, index, defaults, now
-        self._measure = measure
-        self._told, self._noted = told, noted
+        self._measure, self._told, self._noted, self._settled = measure, told, noted, settled
         self._engines, self._faults = engines or NoEngines(), faults or Faults()
 
     async def __call__(self, key: Key) -> float | None:
@@ -86,12 +95,14 @@ class Reconciler:
         return plan.requeue_after if plan else None
 
     async def _run(self, key: Key) -> Plan | None:
-        found = await self.decide(key)
-        if key.kind == POOL:
-            self._faults.note(key, found[1].faults or {} if found else {})
-        if found is None:
+        seen = await self._observe(key)
+        if seen is None:
+            if key.kind == POOL:
+                self._faults.note(key, {})
             return None
-        live, plan = found
+        live, plan = seen.live, self._plan(seen)
+        if key.kind == POOL:
+            self._faults.note(key, plan.faults or {})
         self._noted(key, plan.effective)
         if plan.empty:
             return plan
@@ -100,7 +111,7 @@ class Reconciler:
         if told and (plan.before or plan.after):
             plan = await self._retried(key, plan, told)
         try:
-            await apply.carry_out(self._store, live, plan, self._now(), self._engines)
+            after = await apply.carry_out(self._store, live, plan, self._now(), self._engines)
             for result in plan.checks:
                 metrics.VERIFICATIONS.labels(result).inc()
             if plan.canary:
@@ -111,6 +122,9 @@ class Reconciler:
         except RefusedError as error:
             await self._tell(key, f"the API server refused a child: {error}")
             raise
+        told_about = key.kind in {MODEL, DECODER} and plan.status is not None
+        if told_about and _leaves_nothing(plan, self._plan(_told(seen, after))):
+            self._settled(key, after)
         return plan
 
     async def _retried(self, key: Key, plan: Plan, told: str) -> Plan:
@@ -132,49 +146,60 @@ class Reconciler:
 
     async def decide(self, key: Key, *, refusal: str = "") -> Decided:
         """The live object and the plan for it; ``None`` when it is gone."""
-        deciders = {
-            NAMESPACE: self._namespace,
-            PROFILE: self._profile,
-            TUNING: self._tuning,
-            DECODER: self._decoder,
-            POOL: self._pool,
-            MODEL: self._model,
-        }
-        return await deciders[key.kind](key, refusal)
+        seen = await self._observe(key)
+        return None if seen is None else (seen.live, self._plan(seen, refusal=refusal))
 
-    async def _namespace(self, key: Key, _refusal: str) -> Decided:
-        space = await observe_namespace(self._store, key)
-        return None if space is None else (space.live, namespace.plan(space))
-
-    async def _profile(self, key: Key, _refusal: str) -> Decided:
-        preset = await observe_profile(self._store, self._index, key, self._defaults.profile_namespace)
-        return None if preset is None else (preset.live, profile.plan(preset, self._now()))
-
-    async def _tuning(self, key: Key, refusal: str) -> Decided:
-        run = await observe_tuning(self._store, key)
-        return None if run is None else (run.live, tuning.plan(run, self._defaults, self._now(), refusal=refusal))
-
-    async def _decoder(self, key: Key, refusal: str) -> Decided:
-        base = await observe_decoder(self._store, self._index, key, self._defaults.profile_namespace)
-        if base is None:
-            return None
-        base = replace(base, told=self._told(key))
-        return base.live, decoder.plan(base, self._defaults, self._now(), refusal=refusal)
-
-    async def _pool(self, key: Key, refusal: str) -> Decided:
-        shared = await observe_pool(self._store, self._index, key, self._engines, self._defaults.profile_namespace)
-        if shared is None:
-            return None
-        shared = replace(shared, told=self._told(key))
-        return shared.live, pool.plan(shared, self._defaults, self._now(), refusal=refusal)
-
-    async def _model(self, key: Key, refusal: str) -> Decided:
-        task = await observe_model(self._store, self._index, key, self._defaults.profile_namespace, self._faults)
+    async def _observe(self, key: Key) -> Observed | None:
+        presets = self._defaults.profile_namespace
+        if key.kind == NAMESPACE:
+            return await observe_namespace(self._store, key)
+        if key.kind == PROFILE:
+            return await observe_profile(self._store, self._index, key, presets)
+        if key.kind == DECODER:
+            return await observe_decoder(self._store, self._index, key, presets)
+        if key.kind == TUNING:
+            return await observe_tuning(self._store, key)
+        if key.kind == POOL:
+            return await observe_pool(self._store, self._index, key, self._engines, presets)
+        task = await observe_model(self._store, self._index, key, presets, self._faults)
         if task is None:
             return None
         task = await observe_needs(self._store, task, model.needs(task))
-        task = replace(task, told=self._told(key), measured=await self._measure(task.live, self._now()))
-        return task.live, model.plan(task, self._defaults, self._now(), refusal=refusal)
+        return replace(task, measured=await self._measure(task.live, self._now()))
+
+    def _plan(self, seen: Observed, *, refusal: str = "") -> Plan:
+        """``refusal`` is what the API server said when this plan was tried a moment ago."""
+        match seen:
+            case ObservedNamespace():
+                return namespace.plan(seen)
+            case ObservedProfile():
+                return profile.plan(seen, self._now())
+            case ObservedPool():
+                seen = replace(seen, told=self._told(seen.key))
+                return pool.plan(seen, self._defaults, self._now(), refusal=refusal)
+            case ObservedTuning():
+                return tuning.plan(seen, self._defaults, self._now(), refusal=refusal)
+            case ObservedDecoder():
+                seen = replace(seen, told=self._told(seen.key))
+                return decoder.plan(seen, self._defaults, self._now(), refusal=refusal)
+            case ObservedModel():
+                seen = replace(seen, told=self._told(seen.key))
+                return model.plan(seen, self._defaults, self._now(), refusal=refusal)
+
+
+def _told(seen: Observed, live: Json) -> Observed:
+    """What was observed, with the object as its new status has made it."""
+    return replace(seen, live={"apiVersion": seen.live.get("apiVersion"), **live, "kind": seen.live["kind"]})
+
+
+def _leaves_nothing(done: Plan, again: Plan) -> bool:
+    """Whether the plan for the object with its new status asks for nothing but what was just done.
+
+    Then the watch event of that status is no news. Children were not read again: what they become is an event of
+    their own.
+    """
+    made = (*done.before, *done.after)
+    return again.status is None and all(write in made for write in (*again.before, *again.after))
 
 
 def summary(plan: Plan) -> str:

@@ -73,6 +73,7 @@ class World:
         self.noted: Callable[[Key, Json | None], None] = lambda _, __: None
         self.engines = PoolPods(self.store)
         self.faults = Faults()
+        self.settled: Callable[[Key, Json], None] = lambda _, __: None
 
     def reconciler(self) -> Reconciler:
         """A new one knows nothing but what is stored, as after a restart."""
@@ -82,6 +83,7 @@ class World:
             self.store, index, self.defaults,
             now=lambda: self.now, told=self.told, noted=self.noted, measure=self._measure,
             engines=self.engines, faults=self.faults,
+            settled=self.settled,
         )  # fmt: skip
 
     async def _measure(self, live: Json, _: datetime) -> ByRevision | None:
