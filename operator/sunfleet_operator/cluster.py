@@ -122,10 +122,12 @@ class Cluster:
         spaces = self._namespaces or ("",)
         return [live for space in spaces for live in await self.list(kind, space, labels=labels)]
 
-    async def log(self, namespace: str, pod: str, *, lines: int) -> str:
-        """The last lines of a pod's log; empty while there is none, or its node does not answer."""
+    async def log(self, namespace: str, pod: str, *, lines: int, container: str = "") -> str:
+        """The last lines of the log of a pod (of this container, where it has several); empty while there is none, or
+        its node does not answer."""
         path = BY_NAME["Pod"].path(namespace, pod, "log")
         query = [("tailLines", str(lines)), ("limitBytes", str(1 << 16))]
+        query += [("container", container)] if container else []
         try:
             _, data = await self._ask("GET", path, query=query, accept="*/*")
         except ClusterError:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from sunfleet_api import names
+from sunfleet_api.worker import progress_of
 from sunfleet_operator.build import labels
 from sunfleet_operator.engines import Engines, Faults
 from sunfleet_operator.index import Index
@@ -26,6 +27,7 @@ from sunfleet_operator.observed import (
 )
 from sunfleet_operator.plan import runs
 from sunfleet_operator.plan.jobs import begun, pods_of
+from sunfleet_operator.plan.pods import downloading
 from sunfleet_operator.references import decoder_of, decoders_of, pool_of, profiles_of
 from sunfleet_operator.types import (
     DECODER,
@@ -41,10 +43,11 @@ from sunfleet_operator.types import (
     labels_of,
     metadata,
     name_of,
+    namespace_of,
     status_of,
 )
 
-# A run tells how far it is every ten seconds; libraries may say something in between.
+# Runs and downloads tell how far they are every few seconds; libraries may say something in between.
 _LOG_LINES = 50
 
 
@@ -61,7 +64,7 @@ class Reader(Protocol):
         fields: Mapping[str, str] | None = None,
     ) -> Sequence[Json]: ...
     async def list_served(self, kind: str, *, labels: Mapping[str, str] | None = None) -> Sequence[Json]: ...
-    async def log(self, namespace: str, pod: str, *, lines: int) -> str: ...
+    async def log(self, namespace: str, pod: str, *, lines: int, container: str = "") -> str: ...
     def serves(self, namespace: str) -> bool: ...
 
 
@@ -275,7 +278,7 @@ async def _children(reader: Reader, key: Key, owner: Json) -> Children:
         reader.list("ControllerRevision", key.namespace, labels=query),
         _beside_the_pods(reader, key),
     )
-    complaints = await _complaints(reader, key, jobs, pods)
+    complaints, progress = await asyncio.gather(_complaints(reader, key, jobs, pods), _progress(reader, pods))
     everything = (*deployments, *jobs, *records, *(live for live in (service, budget, policy) if live is not None))
     return Children(
         predecessor=any(_of_predecessor(live, key, uid) for live in everything),
@@ -287,7 +290,19 @@ async def _children(reader: Reader, key: Key, owner: Json) -> Children:
         budget=budget,
         policy=policy,
         complaints=complaints,
+        progress=progress,
     )
+
+
+async def _progress(reader: Reader, pods: Sequence[Json]) -> dict[str, str]:
+    """How far the first download is: one request, and the status tells of one."""
+    found = downloading(pods)
+    if found is None:
+        return {}
+    pod, status = found
+    container = str(status.get("name"))
+    log = await reader.log(namespace_of(pod), name_of(pod), lines=_LOG_LINES, container=container)
+    return {name_of(pod): progress_of(log)}
 
 
 async def _complaints(reader: Reader, key: Key, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[str, str]:

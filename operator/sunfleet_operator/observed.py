@@ -21,7 +21,8 @@ class Children:
 
     ``service``, ``budget`` and ``policy`` are whatever stands under their names. ``predecessor``: children of an
     earlier owner of this name are still there; the garbage collector is about to remove them. ``complaints``: by
-    the name of a Job without pods, why it gets none.
+    the name of a Job without pods, why it gets none. ``progress``: by the
+    name of a pod, how far its download is.
     """
 
     deployments: tuple[Json, ...] = ()
@@ -33,6 +34,7 @@ class Children:
     policy: Json | None = None
     predecessor: bool = False
     complaints: Mapping[str, str] = field(default_factory=dict)
+    progress: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from sunfleet_operator.types import Json, status_of
 # These are not watched, so somebody who makes room is noticed so late.
 TAKEN_SECONDS = 30
 _COLLECTED_SECONDS = 1
+_DOWNLOAD_SECONDS = 15
 
 
 def invalid(live: Json, error: ValidationError, now: datetime, more: Sequence[Verdict] = ()) -> Plan:
@@ -58,6 +59,12 @@ def _only_conditions(live: Json, verdicts: Sequence[Verdict], now: datetime) -> 
 def soonest(*seconds: float | None) -> float | None:
     """The earliest of several reasons to look again."""
     return min((given for given in seconds if given is not None), default=None)
+
+
+def look_again(verdicts: Sequence[Verdict]) -> float | None:
+    """Seconds until a download has got further, which nobody tells; ``None`` when there is none."""
+    loads = any(verdict.reason == Reason.DOWNLOADING for verdict in verdicts)
+    return _DOWNLOAD_SECONDS if loads else None
 
 
 def ignored(fields: Sequence[str]) -> list[Verdict]:

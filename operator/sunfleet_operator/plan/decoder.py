@@ -37,6 +37,7 @@ from sunfleet_operator.plan.common import (
     asked_download,
     changes_contract,
     invalid,
+    look_again,
     paused,
     refused,
     soonest,
@@ -101,7 +102,9 @@ def plan(observed: ObservedDecoder, defaults: Defaults, now: datetime, *, refusa
         after=() if held or rolled is None else rolled.after,
         finalizer=fate.finalizer,
         events=(*status.events(observed.live, verdicts), *(() if held else want.events)),
-        requeue_after=soonest(TAKEN_SECONDS if taken else outcome.resolution.requeue_after, want.requeue_after),
+        requeue_after=soonest(
+            TAKEN_SECONDS if taken else outcome.resolution.requeue_after, want.requeue_after, look_again(verdicts)
+        ),
         effective=made.live if made.used else None,
     )
 
@@ -301,7 +304,7 @@ def _available(observed: ObservedDecoder, decoder: SharedDecoder, outcome: _Outc
 
 def _missing(type_: ConditionType, text: str, children: Children) -> Verdict:
     engines = [pod for pod in children.pods if is_engine(pod)]
-    why = pods.problem(engines) or pods.refused(children.deployments) or pods.waiting(engines)
+    why = pods.problem(engines) or pods.refused(children.deployments) or pods.waiting(engines, children.progress)
     if why is not None:
         return Verdict(type_, "False", why[0], f"{text}; {why[1]}")
     return Verdict(type_, "False", Reason.MINIMUM_REPLICAS_UNAVAILABLE, text)

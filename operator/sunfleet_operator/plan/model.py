@@ -36,6 +36,7 @@ from sunfleet_operator.plan.common import (
     TAKEN_SECONDS,
     ignored,
     invalid,
+    look_again,
     paused,
     refused,
     soonest,
@@ -114,6 +115,7 @@ def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal:
             *(check.requeue_after for check in outcome.checks),
             outcome.canary.requeue_after,
             want.requeue_after,
+            look_again(verdicts),
         ),
         effective=made.live if made.used else None,
         checks=() if held else tuple(check.result for check in outcome.checks if check.result),
@@ -355,7 +357,7 @@ def _prefill_ready(observed: ObservedModel, model: SunModel, wanted: Wanted, fle
         return Verdict(type_, "True", Reason.MINIMUM_REPLICAS_AVAILABLE, text)
     new = fleet.pods(fleet.target.revision)
     live = fleet.deployment(fleet.target.revision)
-    why = pods.problem(new) or pods.refused([live] if live else ()) or pods.waiting(new)
+    why = pods.problem(new) or pods.refused([live] if live else ()) or pods.waiting(new, fleet.children.progress)
     if why is not None:
         return Verdict(type_, "False", why[0], f"{text}; {why[1]}")
     return Verdict(type_, "False", Reason.MINIMUM_REPLICAS_UNAVAILABLE, text)

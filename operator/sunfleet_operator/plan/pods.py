@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from pydantic import ValidationError
 
@@ -66,13 +66,25 @@ def _problems(pod: Json) -> Iterator[tuple[str, str]]:
             yield Reason.POD_NOT_READY, f"{where}: {_NOT_READY}"
 
 
-def waiting(pods: Iterable[Json]) -> tuple[str, str] | None:
+def waiting(pods: Iterable[Json], progress: Mapping[str, str]) -> tuple[str, str] | None:
     """(reason, message) of the first pod that still downloads its weights; ``None`` when none does."""
+    found = downloading(pods)
+    if found is None:
+        return None
+    pod, status = found
+    parts = [f"since {status['state']['running']['startedAt']}", progress.get(name_of(pod), "")]
+    return Reason.DOWNLOADING, (
+        f"pod {name_of(pod)} downloads weights {', '.join(filter(None, parts))}{_attempts(status)}"
+    )
+
+
+def downloading(pods: Iterable[Json]) -> tuple[Json, Json] | None:
+    """The first pod that downloads its weights, and the status of the container that does."""
     for pod in pods:
         for status in () if is_terminating(pod) else status_of(pod).get("initContainerStatuses") or ():
-            since = ((status.get("state") or {}).get("running") or {}).get("startedAt")
-            if since and str(status.get("name")).startswith(FETCH_CONTAINER):
-                return Reason.DOWNLOADING, f"pod {name_of(pod)} downloads weights since {since}{_attempts(status)}"
+            running = (status.get("state") or {}).get("running") or {}
+            if running.get("startedAt") and str(status.get("name")).startswith(FETCH_CONTAINER):
+                return pod, status
     return None
 
 

@@ -87,7 +87,7 @@ class Store:
             and all(_field(live, path) == value for path, value in (fields or {}).items())
         ]
 
-    async def log(self, namespace: str, pod: str, *, lines: int) -> str:
+    async def log(self, namespace: str, pod: str, *, lines: int, container: str = "") -> str:
         return "\n".join(self.logs.get(pod, "").splitlines()[-lines:])
 
     def serves(self, namespace: str) -> bool:

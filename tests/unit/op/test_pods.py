@@ -68,11 +68,11 @@ def test_a_download_that_fails_says_what_a_resolver_would() -> None:
 def test_a_download_under_way_is_told_and_so_is_why_it_began_again() -> None:
     running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
     since = "pod p downloads weights since 2026-01-01T00:00:00Z"
-    assert pods.waiting([_download(running)]) == ("Downloading", since)
+    assert pods.waiting([_download(running)], {}) == ("Downloading", since)
     again = _download(running, lastState=FAILED, restartCount=2)
-    assert pods.waiting([again]) == ("Downloading", f"{since}, attempt 3 after SourceChanged: s3://b/k moved")
+    assert pods.waiting([again], {}) == ("Downloading", f"{since}, attempt 3 after SourceChanged: s3://b/k moved")
     holding = _pod("p", initContainerStatuses=[{"name": "hold-weights", "state": running}])
-    assert pods.waiting([holding]) is None
+    assert pods.waiting([holding], {}) is None
 
 
 def test_an_evicted_pod_is_named_last() -> None:

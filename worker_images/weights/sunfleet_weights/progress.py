@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from sunfleet_api.worker import progress_line
+
 _log = logging.getLogger(__name__)
 _EVERY_SECONDS = 5.0
 
@@ -37,6 +39,4 @@ class Progress:
         """For example ``hashed 1.2 of 16.1 GB (7 %), 240 MB/s, 62 s left``."""
         rate = self._done / max(now - self._started, 1e-9)
         left = f", {(self._total - self._done) / rate:.0f} s left" if rate > 0 else ""
-        share = 100 * self._done // self._total if self._total else 100
-        amount = f"{self._verb} {self._done / 1e9:.1f} of {self._total / 1e9:.1f} GB ({share} %)"
-        return f"{amount}, {rate / 1e6:.0f} MB/s{left}"
+        return f"{progress_line(self._verb, self._done, self._total)}, {rate / 1e6:.0f} MB/s{left}"
