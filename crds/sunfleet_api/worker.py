@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from sunfleet_api import names
@@ -48,14 +48,17 @@ class WorkerSettings(BaseSettings):
     pod_name: str = ""
     drain_timeout_seconds: int = Field(default=300, ge=0)  # in-flight streams get this long after SIGTERM
     kv_fingerprint: str = ""
+    api_key: SecretStr = SecretStr("")  # what callers must show; from a Secret, never in `to_env`
     self_check: bool = True  # False: ready as soon as the engine answers, proven or not
     overlap_steps: bool = True  # on GPUs: a step is scheduled while the one before it runs; False: one after the other
 
     def to_env(self) -> dict[str, str]:
-        """The variables that make this very object again; ``pod_ip`` and ``pod_name`` are left to the downward API, and
-        ``self_check`` and ``overlap_steps`` to whoever switches them off. Those of a pool's pods are only on these.
+        """The variables that make this very object again; ``pod_ip`` and ``pod_name`` are left to the downward API,
+        ``api_key`` to a Secret, and ``self_check`` and ``overlap_steps`` to whoever switches them off. Those of a pool's
+        pods are only on these.
         """
-        left = {"pod_ip", "pod_name"} | {name for name in ("self_check", "overlap_steps") if getattr(self, name)}
+        given = {"pod_ip", "pod_name", "api_key"}
+        left = given | {name for name in ("self_check", "overlap_steps") if getattr(self, name)}
         left |= set() if self.adapters_path else _OF_POOL
         values: dict[str, Any] = self.model_dump(mode="json", exclude=left)
         return {

@@ -53,6 +53,7 @@ class Defaults:
     fetcher: Fetcher
     pull_policy: str = ""
     profile_namespace: str = ""  # ServingProfiles there are for objects of every namespace
+    engine_key: str = ""  # Secret with the key that engines ask for
     visitors: Visitors | None = None  # without them no NetworkPolicies are made
     tuner_image: str = ""
 

@@ -175,13 +175,18 @@ class Operator:
 
 def defaults(settings: Settings) -> Defaults:
     fetcher = Fetcher(
-        settings.weights_image, settings.image_pull_policy, settings.hf_endpoint, settings.weights_download
+        settings.weights_image,
+        settings.image_pull_policy,
+        settings.hf_endpoint,
+        settings.weights_download,
+        settings.engine_key_secret,
     )
     return Defaults(
         settings.engine_image,
         fetcher,
         settings.image_pull_policy,
         settings.profile_namespace,
-        settings.visitors,
-        settings.tuner_image,
+        engine_key=settings.engine_key_secret,
+        visitors=settings.visitors,
+        tuner_image=settings.tuner_image,
     )

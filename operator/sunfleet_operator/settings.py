@@ -72,6 +72,9 @@ class Settings(BaseSettings):
     weights_image: str = "sunfleet/weights:latest"
     # Image of Jobs that tune and quantise.
     tuner_image: str = "sunfleet/tuner:latest"
+    # Secret, in the namespace of every fleet, whose value `key` callers of engines must show. Setting it rolls every
+    # pod.
+    engine_key_secret: str = ""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never", ""] = ""
     # Hub that hf:// URIs are read from, when it is not the public one.
     hf_endpoint: str = ""

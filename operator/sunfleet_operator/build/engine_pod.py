@@ -10,7 +10,7 @@ from sunfleet_api import names
 from sunfleet_api.worker import ENV_PREFIX, WorkerSettings
 from sunfleet_operator.build.adapters import Supply, supplied
 from sunfleet_operator.build.merge import merge
-from sunfleet_operator.build.security import CONTAINER_SECURITY, POD_SECURITY
+from sunfleet_operator.build.security import CONTAINER_SECURITY, POD_SECURITY, engine_key
 from sunfleet_operator.build.weights import Fetcher, Placement, Weights, place
 from sunfleet_operator.types import Json, Manifest
 
@@ -37,6 +37,7 @@ class EnginePod:
     start_deadline_seconds: int  # how long an engine may take from start to healthy
     overlay: Mapping[str, Any] = field(default_factory=dict)  # spec.template
     supply: Supply | None = None  # of a PrefillPool's pods
+    key_secret: str = ""  # Secret with the key that callers must show
 
 
 def template(pod: EnginePod) -> Manifest:
@@ -136,7 +137,7 @@ def _engine(pod: EnginePod, placements: Sequence[Placement]) -> Manifest:
         "name": names.ENGINE_CONTAINER,
         "image": pod.image,
         **({"imagePullPolicy": pod.pull_policy} if pod.pull_policy else {}),
-        "env": _env(pod.settings),
+        "env": [*_env(pod.settings), *engine_key(f"{ENV_PREFIX}API_KEY", pod.key_secret)],
         "ports": [
             {"name": "http", "containerPort": names.ENGINE_PORT, "protocol": "TCP"},
             {"name": "metrics", "containerPort": names.METRICS_PORT, "protocol": "TCP"},

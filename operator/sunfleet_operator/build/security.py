@@ -1,4 +1,4 @@
-"""What the *restricted* Pod Security Standard asks of every pod that the operator makes."""
+"""What the *restricted* Pod Security Standard asks of every pod that the operator makes, and the key of its engines."""
 
 from __future__ import annotations
 
@@ -11,3 +11,9 @@ CONTAINER_SECURITY: Final[dict[str, Any]] = {
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
+
+
+def engine_key(variable: str, secret: str) -> list[dict[str, Any]]:
+    """The key that engines ask for, as a variable; nothing when there is no such Secret."""
+    source = {"secretKeyRef": {"name": secret, "key": "key"}}
+    return [{"name": variable, "valueFrom": source}] if secret else []

@@ -13,12 +13,13 @@ from typing import Any, Final
 from sunfleet_api import names
 from sunfleet_api.weights import parse_uri
 from sunfleet_operator.build import labels
-from sunfleet_operator.build.security import POD_SECURITY
+from sunfleet_operator.build.security import POD_SECURITY, engine_key
 from sunfleet_operator.build.weights import MOUNTED_SCHEMES, Fetcher, Weights, container, mounted, support_volumes
 from sunfleet_operator.types import Json, Key, Manifest
 
 GOLDEN_PATH: Final = "/golden"
 GOLDEN_VOLUME: Final = "golden"
+_KEY: Final = "SUNFLEET_WEIGHTS_ENGINE_KEY"
 # Some hundred prompts on a busy pod; beyond that something hangs.
 _DEADLINE_SECONDS: Final = 1800
 
@@ -68,13 +69,14 @@ def verifier_job(
         *(word for ip in engines.prefill for word in ("--prefill", _url(ip))),
         *(word for ip in engines.decode for word in ("--decode", _url(ip))),
     ]  # fmt: skip
+    asking = container(names.ROLE_VERIFIER, fetcher, arguments, prompts.weights, [mount] if mount else [])
     spec = {
         **pod,
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": POD_SECURITY,
-        "containers": [container(names.ROLE_VERIFIER, fetcher, arguments, prompts.weights, [mount] if mount else [])],
+        "containers": [{**asking, "env": [*asking["env"], *engine_key(_KEY, fetcher.engine_key)]}],
         "volumes": [
             *([volume] if volume else []),
             *support_volumes(prompts.weights, fetcher),

@@ -51,6 +51,7 @@ class Fetcher:
     pull_policy: str = ""
     hf_endpoint: str = ""
     download: Download = field(default_factory=Download)
+    engine_key: str = ""  # Secret with the key that a verification shows to engines
 
     def told(self, download: Download | None) -> Fetcher:
         """As an object's own ``download`` says, which replaces the default as a whole."""

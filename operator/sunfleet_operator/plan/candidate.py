@@ -18,7 +18,7 @@ from sunfleet_operator.build.volumes import GivenVolumes
 from sunfleet_operator.build.weights import Weights, adapter_weights, model_weights, resolved
 from sunfleet_operator.observed import Defaults, ObservedModel
 from sunfleet_operator.plan import task, weights
-from sunfleet_operator.plan.common import asked_download, worker_settings
+from sunfleet_operator.plan.common import asked_download, asked_key, worker_settings
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.records import DecoderRevision, ModelRevision
 
@@ -127,6 +127,7 @@ def _target(
             "drain": spec.rollout.drain_timeout_seconds,
             "deadline": spec.rollout.progress_deadline_seconds,
             **asked_download(spec.prefill.source),
+            **asked_key(defaults),
         },
     )
     found = next((record for record in known if record.revision == revision), None)
@@ -146,6 +147,7 @@ def _target(
         labels=labels.pod_labels(observed.key, revision, kv),
         start_deadline_seconds=spec.rollout.progress_deadline_seconds,
         overlay=spec.template.to_wire(),
+        key_secret=defaults.engine_key,
     )
     return ModelRevision(
         revision=revision,

@@ -13,6 +13,7 @@ from sunfleet_api.conditions import ConditionType, Reason
 from sunfleet_api.digests import KVFingerprint
 from sunfleet_api.weights import WeightsSource
 from sunfleet_api.worker import WorkerSettings
+from sunfleet_operator.observed import Defaults
 from sunfleet_operator.plan import status
 from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.plan.conditions import Verdict
@@ -101,6 +102,11 @@ def paused(*, spec_paused: bool) -> list[Verdict]:
 def asked_download(source: WeightsSource) -> dict[str, object]:
     """Part of a revision, if the object says how to download; the operator's own default rolls no pod."""
     return {} if source.download is None else {"download": source.download.given()}
+
+
+def asked_key(defaults: Defaults) -> dict[str, object]:
+    """Part of a revision, if engines ask for a key: pods without it are replaced."""
+    return {"key": defaults.engine_key} if defaults.engine_key else {}
 
 
 def changes_contract(changes: Sequence[str]) -> str:

@@ -35,6 +35,7 @@ from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.plan.common import (
     TAKEN_SECONDS,
     asked_download,
+    asked_key,
     changes_contract,
     invalid,
     look_again,
@@ -192,6 +193,7 @@ def _target(
             "drain": spec.rollout.drain_timeout_seconds,
             "deadline": spec.rollout.progress_deadline_seconds,
             **asked_download(spec.model),
+            **asked_key(defaults),
         },
     )
     known = _records(observed)
@@ -208,6 +210,7 @@ def _target(
         labels=labels.pod_labels(observed.key, revision, kv),
         start_deadline_seconds=spec.rollout.progress_deadline_seconds,
         overlay=spec.template.to_wire(),
+        key_secret=defaults.engine_key,
     )
     return DecoderRevision(
         revision=revision,

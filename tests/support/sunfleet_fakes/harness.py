@@ -100,6 +100,7 @@ class FakeEngine(EngineControl):
         environment = {
             **os.environ,
             **settings.to_env(),
+            "SUNFLEET_WORKER_API_KEY": settings.api_key.get_secret_value(),
             "SUNFLEET_WORKER_POD_IP": self.host,
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "SUNFLEET_FAKE_HOST": self.host,

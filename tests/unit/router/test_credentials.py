@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from sunfleet_fakes.harness import FakeEngine
 from sunfleet_router.connection import ConnectFailedError
 from sunfleet_router.credentials import Credentials
 from sunfleet_router.settings import ConfigError, RouterSettings
@@ -128,11 +129,11 @@ async def engine(files: tuple[Path, Path] | None, seen: list[bytes]) -> AsyncIte
         await asyncio.sleep(0.01)
 
 
-async def ask(endpoint: Endpoint, settings: RouterSettings) -> bytes:
+async def ask(endpoint: Endpoint, settings: RouterSettings, path: str = "/metrics") -> bytes:
     credentials = Credentials(settings)
     upstream = Upstream(connect_timeout=settings.connect_timeout, idle_timeout=3, credentials=credentials)
     try:
-        return (await upstream.fetch(endpoint, "/metrics", {"x-request-id": "r"}, None, limit=100, resend=True)).body
+        return (await upstream.fetch(endpoint, path, {"x-request-id": "r"}, None, limit=1000, resend=True)).body
     finally:
         upstream.close()
         await asyncio.sleep(0.01)
@@ -175,6 +176,17 @@ async def test_every_call_to_an_engine_shows_its_key_and_a_clients_own_never_get
     router.parts.credentials.look()
     assert (await router.post("/v1/completions", TEXT))[0] == 200
     assert engines.prefill_requests()[-1]["headers"]["authorization"] == "Bearer another"
+
+
+async def test_an_engine_that_asks_for_a_key_is_reached_with_it_and_not_without(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("engine-secret\n")
+    with FakeEngine("decode", api_key="engine-secret") as guarded:
+        endpoint = Endpoint("uid", "pod", guarded.host, guarded.port, "decode", "kv")
+        assert b"kv_capacity_tokens" in await ask(
+            endpoint, RouterSettings(engine_api_key_file=file), path="/sunfleet/info"
+        )
+        assert b"invalid_api_key" in await ask(endpoint, RouterSettings(), path="/sunfleet/info")
 
 
 @pytest.mark.parametrize(

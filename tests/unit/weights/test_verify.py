@@ -185,3 +185,20 @@ def test_a_report_counts_exact_answers_and_names_the_first_other_one(differences
     assert (said.passed, said.total) == (differences.count(""), len(differences))
     wrong = [number for number, text in enumerate(differences) if text]
     assert said.first_mismatch == (f"prompt {wrong[0]}: differs" if wrong else "")
+
+
+def test_engines_that_ask_for_a_key_are_shown_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _written(tmp_path, (PROMPTS[0], _right(PROMPTS[0], 4)))
+    said = tmp_path / "report.json"
+    settings: dict[str, Any] = {"api_key": "fleet-secret", "behaviour": {"answer_tokens": ANSWER_TOKENS}}
+    with (
+        FakeEngine("prefill", identity="maths", **settings) as prefill,
+        FakeEngine("decode", identity="base", **settings) as decode,
+    ):
+        command = ["verify", "pvc://golden/maths", "--to", str(tmp_path), "--report", str(said)]
+        command += ["--prefill", prefill.url, "--decode", decode.url]
+        assert main(command) == 1
+        assert json.loads(said.read_bytes())["error_reason"] == "EngineRefused"
+        monkeypatch.setenv("SUNFLEET_WEIGHTS_ENGINE_KEY", "fleet-secret")
+        assert main(command) == 0
+    assert json.loads(said.read_bytes())["passed"] == 1

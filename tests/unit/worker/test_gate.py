@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sunfleet_worker.drain import drain
-from sunfleet_worker.frontend.gate import ALLOWED, GENERATING, Gate, Message, Receive, Scope, Send, Traffic
+from sunfleet_worker.frontend.gate import ALLOWED, GENERATING, OPEN, Gate, Message, Receive, Scope, Send, Traffic
 from sunfleet_worker.frontend.standing import SELF_CHECK, Standing
 
 
@@ -88,6 +88,25 @@ async def test_everything_else_is_not_served(gate: Gate, inner: Inner, method: s
     status, body = await call(gate, method, path)
     assert (status, body["error"]["code"]) == (404, "route_not_served")
     assert inner.paths == []
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(ALLOWED))
+async def test_with_a_key_only_probes_and_metrics_are_open(
+    inner: Inner, traffic: Traffic, method: str, path: str
+) -> None:
+    gate = Gate(inner, traffic=traffic, standing=proven(), key="fleet-secret")
+    inner.go.set()
+    for shown in ((), [(b"authorization", b"Bearer other")], [(b"authorization", b"fleet-secret")]):
+        status, body = await call(gate, method, path, headers=shown)
+        assert (status == 200) == ((method, path) in OPEN)
+        assert status == 200 or body["error"]["code"] == "invalid_api_key"
+    assert (await call(gate, method, path, headers=[(b"authorization", b"bearer fleet-secret")]))[0] == 200
+
+
+async def test_a_pod_shows_itself_no_key(inner: Inner, traffic: Traffic) -> None:
+    gate = Gate(inner, traffic=traffic, standing=proven(), key="fleet-secret")
+    inner.go.set()
+    assert (await call(gate, "POST", "/v1/completions", **{SELF_CHECK: True}))[0] == 200
 
 
 async def test_a_draining_pod_refuses_new_work_and_still_answers_probes(

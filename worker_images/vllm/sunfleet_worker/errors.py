@@ -3,6 +3,7 @@
 StartupError        the pod cannot start: settings or image are wrong; printed without a traceback, exit code 2
 RequestError        one request is answered with an OpenAI error object
  +- RefusedError         400: the request can never work here
+ +- KeyMissingError      401: it does not show this fleet's key
  +- UnavailableError     503: the engine ended it or will not take it; another pod may serve it
 """
 
@@ -62,6 +63,13 @@ class RefusedError(RequestError):
 
     status = HTTPStatus.BAD_REQUEST
     kind = "invalid_request_error"
+
+
+class KeyMissingError(RequestError):
+    """Whoever asks does not show this fleet's key (401)."""
+
+    status = HTTPStatus.UNAUTHORIZED
+    kind = "authentication_error"
 
 
 class UnavailableError(RequestError):

@@ -65,8 +65,9 @@ def _run(options: argparse.Namespace, settings: WeightsSettings) -> ResolverRepo
             if options.command == "resolve":
                 return inspect(source, options.kind or kind_at(options.to))
             if options.command == "verify":
+                key = settings.sunfleet_weights_engine_key.get_secret_value()
                 prompts = golden.read(source, options.expect)
-                return golden.verify(prompts, options.prefill, options.decode, options.salt, options.decoder)
+                return golden.verify(prompts, options.prefill, options.decode, options.salt, options.decoder, key=key)
             return _fetch(options, source, settings.sunfleet_weights_workers)
 
 

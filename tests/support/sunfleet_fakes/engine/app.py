@@ -14,10 +14,11 @@ from typing import Any
 
 from pydantic import ValidationError
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sunfleet_api import wire
 from sunfleet_fakes.engine import generate, handover, metrics, tokens
@@ -178,10 +179,30 @@ class Controls:
         return Response(status_code=204)
 
 
+class KeyGuard:
+    """Refuses whoever does not show the fleet's key, where the worker does; the controls of tests stay open."""
+
+    _GUARDED = ("/v1/", "/tokenize", "/detokenize", "/sunfleet/info", wire.RELEASE_PATH)
+
+    def __init__(self, app: ASGIApp, key: str) -> None:
+        self._app, self._wanted = app, f"Bearer {key}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        shown = dict(scope.get("headers") or ()).get(b"authorization")
+        if scope["type"] == "http" and scope["path"].startswith(self._GUARDED) and shown != self._wanted:
+            error = {"message": "show the fleet's key", "type": "authentication_error", "code": "invalid_api_key"}
+            await JSONResponse({"error": error}, status_code=401)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
 def create_app(engine: Engine, reset: Callable[[Scope], None]) -> Starlette:
     """The application of one engine; ``reset`` closes a request's connection with a RST."""
     controls = Controls(engine)
-    return Starlette(routes=[
+    key = engine.settings.api_key.get_secret_value()
+    guards = [Middleware(KeyGuard, key=key)] if key else []
+    return Starlette(middleware=guards, routes=[
         Route("/health", controls.health),
         Route("/sunfleet/readyz", controls.ready),
         Route("/sunfleet/info", controls.info),

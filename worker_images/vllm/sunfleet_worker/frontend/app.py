@@ -41,7 +41,7 @@ def install(
     app.add_exception_handler(RequestError, _answer_request_error)
     app.add_exception_handler(EngineEndedError, _answer_engine_ended)
     traffic = Traffic()
-    app.add_middleware(Gate, traffic=traffic, standing=standing)
+    app.add_middleware(Gate, traffic=traffic, standing=standing, key=settings.api_key.get_secret_value())
     info = engine_info(settings, engine.vllm_config, engine_version)
 
     @app.get(INFO_PATH)

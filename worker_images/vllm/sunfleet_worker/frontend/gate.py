@@ -1,5 +1,5 @@
-"""The outermost middleware: which routes exist on a pod, refusal before its self-check has passed and while it drains,
-and the count of requests in flight.
+"""The outermost middleware: which routes exist on a pod and who may use them, refusal before its self-check has passed
+and while it drains, and the count of requests in flight.
 
 The engine's server has some sixty routes, among them ones that generate without a hand-over, change weights or LoRA
 modules, run code on workers or reset caches. A pod denies what is not listed here.
@@ -8,6 +8,7 @@ modules, run code on workers or reset caches. A pod denies what is not listed he
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from sunfleet_api import wire
-from sunfleet_worker.errors import DRAINING, NOT_READY, RequestError, ended_by_engine
+from sunfleet_worker.errors import DRAINING, NOT_READY, KeyMissingError, RequestError, ended_by_engine
 from sunfleet_worker.frontend.standing import SELF_CHECK, Standing
 
 Scope = MutableMapping[str, Any]
@@ -39,6 +40,10 @@ ALLOWED: Final = GENERATING | {
     ("POST", wire.RELEASE_PATH),  # on prefill pods
     ("GET", wire.PROGRESS_PATH),  # on decode pods
 }
+
+
+# For kubelet and Prometheus, which show no key.
+OPEN: Final = frozenset({("GET", "/health"), ("GET", "/metrics"), ("GET", READY_PATH)})
 
 
 class NotServedError(RequestError):
@@ -77,8 +82,10 @@ class Traffic:
 class Gate:
     """ASGI middleware; must be the outermost one."""
 
-    def __init__(self, app: App, *, traffic: Traffic, standing: Standing) -> None:
+    def __init__(self, app: App, *, traffic: Traffic, standing: Standing, key: str = "") -> None:
+        """``key``: what callers must show as a bearer token; empty lets in whoever reaches the pod."""
         self._app = app
+        self._key = key.encode()
         self._traffic = traffic
         self._standing = standing
 
@@ -98,11 +105,20 @@ class Gate:
             return NotServedError(
                 f"{route[0]} {route[1]} is not served by Sunfleet's engine pods.", code="route_not_served"
             )
+        if self._key and route not in OPEN and SELF_CHECK not in scope and not self._shown(scope):
+            return KeyMissingError(
+                "This engine pod answers its fleet's router alone: show the fleet's key.", code="invalid_api_key"
+            )
         if self._traffic.draining and route in GENERATING:
             return ended_by_engine(DRAINING)
         if route in GENERATING and not self._standing.proven and SELF_CHECK not in scope:
             return ended_by_engine(NOT_READY)
         return None
+
+    def _shown(self, scope: Scope) -> bool:
+        shown = dict(scope.get("headers") or ()).get(b"authorization", b"")
+        scheme, _, key = shown.partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(key, self._key)
 
 
 async def _answer(send: Send, error: RequestError) -> None:

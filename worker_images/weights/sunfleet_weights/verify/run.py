@@ -51,14 +51,22 @@ def read(source: Source, expected: str = "") -> GoldenSet:
 
 
 def verify(
-    golden: GoldenSet, prefill: Sequence[str], decode: Sequence[str], salt: str, decoder: str = ""
+    golden: GoldenSet,
+    prefill: Sequence[str],
+    decode: Sequence[str],
+    salt: str,
+    decoder: str = "",
+    *,
+    key: str = "",
 ) -> VerificationReport:
-    """Every prompt once; prompts take turns on the pods. ``decoder`` is the digest of the one that is asked.
+    """Every prompt once; prompts take turns on the pods. ``decoder`` is the digest of the one that is asked, ``key``
+    what engines are shown, where they ask for one.
 
     Raises :class:`.errors.WeightsError` when pods do not answer.
     """
+    headers = {"authorization": f"Bearer {key}"} if key else {}
     # Not through a proxy that is meant for downloads.
-    with httpx2.Client(timeout=_TIMEOUT, trust_env=False) as client:
+    with httpx2.Client(timeout=_TIMEOUT, trust_env=False, headers=headers) as client:
         count = max(len(prefill), len(decode))
         pairs = [Pair(client, prefill[at % len(prefill)], decode[at % len(decode)]) for at in range(count)]
         found = report([_compared(prompt, pairs, at, salt) for at, prompt in enumerate(golden.prompts)])
