@@ -106,6 +106,18 @@ def test_one_prefix_moves_every_image(template: Callable[..., list[Manifest]]) -
     }
 
 
+def test_the_documented_list_of_images_to_mirror_is_complete(helm: Helm) -> None:
+    command = next(
+        line
+        for line in (ROOT / "docs/install.md").read_text().splitlines()
+        if line.startswith("helm template sunfleet")
+    )
+    program, _, rest = command.partition("|")
+    rendered = helm(*program.split()[1:3], str(CHART), *program.split()[4:])
+    done = subprocess.run(["bash", "-c", rest], input=rendered, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [f"sunfleet/{name}:0.1.0" for name in ("operator", "router", "weights", "worker")]
+
+
 def test_a_digest_wins_over_a_tag(template: Callable[..., list[Manifest]]) -> None:
     digest = "sha256:" + "0" * 64
     assert f"sunfleet/router@{digest}" in images(template("images.tag=1.2.3", f"images.router.digest={digest}"))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
+from sunfleet_api import names
 from sunfleet_cluster.controlplane import control_plane
 from sunfleet_cluster.images.records import record_refs
 from sunfleet_cluster.install.fleet import NAMESPACE, Fleet
@@ -30,7 +34,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 def versions(fleet: Fleet) -> dict[str, str]:
     """Our objects and the generation of what was asked for."""
-    kinds = "deployments,services,serviceaccounts,roles,rolebindings,poddisruptionbudgets"
+    kinds = "deployments,services,serviceaccounts,roles,rolebindings,poddisruptionbudgets,networkpolicies"
     found = [
         *fleet.kubectl.items(kinds, f"--namespace={NAMESPACE}", OURS),
         *fleet.kubectl.items("clusterroles,clusterrolebindings", OURS),
@@ -58,6 +62,30 @@ def test_pods_of_the_installation_are_admitted_to_the_restricted_namespace(fleet
     while len(set(pods)) < 2:  # made by the controllers a moment later; the test's time limit ends the wait
         pods = [pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in fleet.kubectl.items("pods", "-A")]
     assert set(pods) == {"operator", "router"}
+
+
+def test_the_documented_way_out_of_a_wrong_uninstall_takes_our_finalizer_and_no_other(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    fleet.apply()
+    manifest = yaml.safe_load((ROOT / "manifests/samples/gpu/decoder.yaml").read_text())
+    theirs = ["example.com/first", names.FINALIZER, "example.com/last"]
+    manifest["metadata"] |= {"namespace": "default", "finalizers": theirs}
+    (tmp_path / "decoder.json").write_text(json.dumps(manifest))
+    fleet.kubectl("create", "--filename", str(tmp_path / "decoder.json"))
+    fleet.kubectl("delete", "shareddecoder", manifest["metadata"]["name"], "--namespace=default", "--wait=false")
+    text = (ROOT / "docs/install.md").read_text()
+    script = "sunfleet_finalizers() {" + text.partition("```sh\nsunfleet_finalizers() {")[2].partition("```")[0]
+    (tmp_path / "kubectl").symlink_to(fleet.kubectl.binary)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "KUBECONFIG": str(fleet.kubectl.kubeconfig), "NO_PROXY": "*"}
+    for _ in range(2):
+        subprocess.run(["bash", "-euo", "pipefail", "-c", script], env=environment, check=True, timeout=60)
+    (live,) = fleet.kubectl.items("shareddecoders", "--namespace=default")
+    assert live["metadata"]["finalizers"] == ["example.com/first", "example.com/last"]
+    patch = '{"metadata": {"finalizers": null}}'
+    fleet.kubectl(
+        "patch", "shareddecoder", live["metadata"]["name"], "--namespace=default", "--type=merge", f"--patch={patch}"
+    )
 
 
 def test_uninstalling_leaves_nothing_and_may_be_repeated(fleet: Fleet) -> None:
