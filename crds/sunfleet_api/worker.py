@@ -54,8 +54,8 @@ class WorkerSettings(BaseSettings):
 
     def to_env(self) -> dict[str, str]:
         """The variables that make this very object again; ``pod_ip`` and ``pod_name`` are left to the downward API,
-        ``api_key`` to a Secret, and ``self_check`` and ``overlap_steps`` to whoever switches them off. Those of a pool's
-        pods are only on these.
+        ``api_key`` to a Secret, and ``self_check`` and ``overlap_steps`` to whoever switches them off. Those of a
+        pool's pods are only on these.
         """
         given = {"pod_ip", "pod_name", "api_key"}
         left = given | {name for name in ("self_check", "overlap_steps") if getattr(self, name)}

@@ -151,16 +151,22 @@ class Reconciler:
 
     async def _observe(self, key: Key) -> Observed | None:
         presets = self._defaults.profile_namespace
+        seen: Observed | None
         if key.kind == NAMESPACE:
-            return await observe_namespace(self._store, key)
-        if key.kind == PROFILE:
-            return await observe_profile(self._store, self._index, key, presets)
-        if key.kind == DECODER:
-            return await observe_decoder(self._store, self._index, key, presets)
-        if key.kind == TUNING:
-            return await observe_tuning(self._store, key)
-        if key.kind == POOL:
-            return await observe_pool(self._store, self._index, key, self._engines, presets)
+            seen = await observe_namespace(self._store, key)
+        elif key.kind == PROFILE:
+            seen = await observe_profile(self._store, self._index, key, presets)
+        elif key.kind == DECODER:
+            seen = await observe_decoder(self._store, self._index, key, presets)
+        elif key.kind == TUNING:
+            seen = await observe_tuning(self._store, key)
+        elif key.kind == POOL:
+            seen = await observe_pool(self._store, self._index, key, self._engines, presets)
+        else:
+            seen = await self._observe_task(key, presets)
+        return seen
+
+    async def _observe_task(self, key: Key, presets: str) -> ObservedModel | None:
         task = await observe_model(self._store, self._index, key, presets, self._faults)
         if task is None:
             return None

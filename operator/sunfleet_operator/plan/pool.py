@@ -30,6 +30,7 @@ from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.plan.common import (
     TAKEN_SECONDS,
     asked_download,
+    asked_key,
     ignored,
     invalid,
     paused,
@@ -182,6 +183,7 @@ def _target(
             "drain": drain,
             "deadline": deadline,
             **asked_download(spec.model),
+            **asked_key(defaults),
         },
     )
     found = next((record for record in known if record.revision == revision), None)
@@ -202,6 +204,7 @@ def _target(
         labels=labels.pod_labels(observed.key, revision, kv),
         start_deadline_seconds=deadline,
         overlay=spec.template.to_wire(),
+        key_secret=defaults.engine_key,
         supply=Supply(secret.name if secret else "", spec.lora.claims),
     )
     return ModelRevision(
@@ -281,7 +284,9 @@ def _prefill_ready(observed: ObservedPool, pool: PrefillPool, outcome: _Outcome)
     if have >= max(1, want - revisions.limits(pool.spec.rollout, outcome.want).unavailable):
         return Verdict(type_, "True", Reason.MINIMUM_REPLICAS_AVAILABLE, text)
     new = fleet.pods(fleet.target.revision)
-    reason, why = pods.problem(new) or pods.waiting(new) or (Reason.MINIMUM_REPLICAS_UNAVAILABLE, "")
+    reason, why = (
+        pods.problem(new) or pods.waiting(new, observed.children.progress) or (Reason.MINIMUM_REPLICAS_UNAVAILABLE, "")
+    )
     return Verdict(type_, "False", reason, f"{text}; {why}" if why else text)
 
 
