@@ -111,7 +111,7 @@ class Fleet:
 
     def clear(self) -> None:
         """Delete every object of ours: model names are unique in the whole cluster."""
-        for kind in ("PrefillTuning", "SunModel", "SharedDecoder"):
+        for kind in ("PrefillTuning", "SunModel", "PrefillPool", "SharedDecoder"):
             for live in self.api.get(collection(kind, self.namespace))["items"]:
                 with suppress(RefusedError):
                     self.delete(kind, live["metadata"]["name"])

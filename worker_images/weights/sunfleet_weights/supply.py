@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -51,7 +51,7 @@ class Supply:
     """``download`` fills a folder or raises :class:`~sunfleet_weights.errors.WeightsError`."""
 
     def __init__(
-        self, root: Path, download: Download, threads: ThreadPoolExecutor, clock: Callable[[], float] = time.monotonic
+        self, root: Path, download: Download, threads: Executor, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._root, self._download, self._threads, self._clock = root, download, threads, clock
         self._running: dict[str, Future[None]] = {}

@@ -1,0 +1,84 @@
+"""Adapters that a pod asks for while it runs: they appear whole, failures are told, what nobody asks for goes."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sunfleet_api.pooling import FAILURES, REQUESTS, Failure, Request
+from sunfleet_weights.errors import AuthenticationFailed
+from sunfleet_weights.supply import Supply
+
+
+class AtOnce(Executor):
+    """Runs what is submitted before it returns."""
+
+    def submit(self, fn: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*arguments, **named))
+        return future
+
+
+class World:
+    def __init__(self, root: Path) -> None:
+        self.root, self.now, self.fails = root, 0.0, False
+        self.downloads: list[str] = []
+        self.supply = Supply(root, self._download, AtOnce(), clock=lambda: self.now)
+
+    def _download(self, request: Request, target: Path) -> None:
+        self.downloads.append(request.uri)
+        target.mkdir(parents=True, exist_ok=True)
+        (target / "adapter_config.json").write_text("{}")
+        if self.fails:
+            raise AuthenticationFailed("401")
+
+    def ask(self, digest: str = "sha256:aa") -> Path:
+        path = self.root / REQUESTS / f"{digest.replace(':', '-')}.json"
+        path.write_text(Request(uri="hf://acme/maths@c", digest=digest).model_dump_json())
+        return path
+
+    @property
+    def entry(self) -> Path:
+        return self.root / "sha256-aa"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_what_is_asked_for_appears_whole_and_once(world: World) -> None:
+    world.ask()
+    for _ in range(3):
+        world.supply.step()
+    assert [path.name for path in world.entry.iterdir()] == ["adapter_config.json"]
+    assert world.downloads == ["hf://acme/maths@c"]
+
+
+def test_a_failure_is_told_and_tried_again_with_growing_pauses(world: World) -> None:
+    world.fails = True
+    world.ask()
+    world.supply.step()
+    told = world.root / FAILURES / "sha256-aa.json"
+    assert Failure.model_validate_json(told.read_text()) == Failure(reason="AuthenticationFailed", message="401")
+    assert not world.entry.exists(), "half an adapter is none"
+    for now, tries in ((4.9, 1), (5.0, 2), (14.9, 2)):
+        world.now = now
+        world.supply.step()
+        assert len(world.downloads) == tries
+    world.fails, world.now = False, 15.0
+    world.supply.step()
+    assert world.entry.is_dir()
+    assert not told.exists()
+
+
+def test_what_nobody_asks_for_any_more_is_removed(world: World) -> None:
+    asked = world.ask()
+    world.supply.step()
+    asked.unlink()
+    world.supply.step()
+    world.supply.step()
+    assert not world.entry.exists()
