@@ -164,7 +164,7 @@ bench-tuner: ## Prefill-only tuning against full fine-tuning: accuracy, step tim
 	PYTHONPATH=bench:crds:worker_images/tuner $(SUNFLEET_STATE)/engine/bin/python -W ignore -m tuner \
 	  --base $(SUNFLEET_STATE)/models/base --folder $(SUNFLEET_STATE)/bench/tuner $(if $(QUICK),--quick)
 
-tuner-claims: ## The short part of bench-tuner from the beginning; fails when what it claims of cost is missed
+tuner-claims: ## The short part of bench-tuner from the beginning; fails when a bar is missed
 	PYTHONPATH=bench:crds:worker_images/tuner $(SUNFLEET_STATE)/engine/bin/python -W ignore -m tuner \
 	  --base $(SUNFLEET_STATE)/models/base --folder $(SUNFLEET_STATE)/bench/tuner-claims --quick --check
 

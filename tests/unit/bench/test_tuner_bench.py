@@ -78,11 +78,22 @@ def test_bars_say_held_missed_or_not_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "few", "held"),
-    [(1.0, True, True), (1.2, True, None), (1.2, False, False), (1.3, True, False)],
+    ("found", "noise", "held"), [(1.0, 0.1, True), (1.2, 0.1, None), (1.2, 0, False), (1.3, 0.1, False)]
 )
-def test_a_few_steps_do_not_decide_about_the_last_tenth(found: float, *, few: bool, held: bool | None) -> None:
-    assert at_most(found, 1.15, few=few) is held
+def test_what_lies_within_the_noise_above_a_bound_decides_nothing(
+    found: float, noise: float, held: bool | None
+) -> None:
+    assert at_most(found, 1.15, noise) is held
+
+
+def test_a_few_steps_decide_about_memory_and_not_about_time() -> None:
+    few = results(ft_ft=20, full_base=20, lora_base=20)
+    for name, result in few.items():
+        if name.endswith(("-ft", "-full", "-lora")):
+            result.update(steps=8, **({"cpu_seconds_per_step": 4.0, "peak_gib": 4.5} if name.endswith("-full") else {}))
+    found = {bar.claim: bar.held for bar in bars(PLAN, few)}
+    assert found["arith: a step of full takes at most 1.15 of Full-FT's"] is None
+    assert found["arith: full needs at most Full-FT's memory and the decoder's weights"] is False
 
 
 def test_chance_decides_nothing() -> None:
