@@ -14,21 +14,25 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
+from openai import APIError
 
 from sunfleet_api import names
 from support.client import Answer, RouterClient
 from support.cuts import CuttingProxy, Proxies
 from support.engines import ROOT, Engine, free_ports, get_status, get_text
+from support.kubectl import wait_until
 from support.metrics import PromptTokens, prompt_tokens, samples
 from support.reference import Reference, Scores
 
 ROUTER_SECONDS = 30
 CLIENT_SECONDS = 600.0  # without a word: a stream may wait in a long line
 POOL = "local/base"
+TRIED = [3, 1, 4, 1, 5]  # token ids of a prompt that nobody looks at
 # A frozen engine is given up soon. Everything else may take its time on a small machine with many requests at once.
 TRAFFIC = {
     "timeouts": {"interTokenSeconds": 15, "prefillSeconds": 180, "firstTokenSeconds": 180},
@@ -152,10 +156,23 @@ class LocalFleet:
         return int(self.router.metric("sunfleet_router_resumes_total", **labels))
 
     def restart(self, engine: Engine) -> None:
-        """Start an engine that was killed, behind its old address."""
+        """Start an engine that was killed, behind its old address; its tasks are answered again on return.
+
+        A file names no pod twice, so that the router takes this one for the pod that failed, and tries it with one
+        request at a time. On a cluster it has been not ready meanwhile, and is new to the router.
+        """
         engine.start()
         engine.wait_ready()
         self.proxies[engine.name].target = engine.port
+        for task in self.tasks.values():
+            if task.prefill is engine:
+                wait_until(f"{task.name} is answered", partial(self._answers, task.name), ROUTER_SECONDS, 0.5)
+
+    def _answers(self, task: str) -> bool:
+        try:
+            return bool(self.client.complete(task, TRIED, max_tokens=2))
+        except APIError:
+            return False
 
 
 @contextmanager

@@ -21,10 +21,11 @@ LENGTHS = (2 * BLOCK, 3 * BLOCK + 1, 4 * BLOCK - 1)
 def other_module(local: LocalFleet) -> Iterator[LocalTask]:
     """The LoRA task with the content of another adapter at the same path and address; as it was, afterwards."""
     task = local.tasks["lora"]
-    assert task.prefill.adapter is not None
+    first = task.prefill.adapter
+    assert first is not None
     adapter = StateFolder.from_env().models / "adapters/arith"
     yield replace(task, module={**task.module, "adapter": str(adapter)}, salt="another-revision")
-    _serve(local, task, task.prefill.adapter)
+    _serve(local, task, first)
 
 
 def _serve(fleet: LocalFleet, task: LocalTask, adapter: Path) -> None:
