@@ -113,8 +113,8 @@ def plan(
 def _not_of_pools(model: SunModel) -> list[str]:
     """What acts only on tasks with pods of their own."""
     checks = model.spec.verification
-    asked = checks is not None and checks.policy != "Off" and "golden_prompts" in checks.model_fields_set
-    return ["spec.canary"] * (model.spec.canary is not None) + ["spec.verification.goldenPrompts"] * asked
+    asked = checks is not None and checks.checks
+    return ["spec.canary"] * (model.spec.canary is not None) + ["spec.verification (golden prompts)"] * asked
 
 
 def _pool(observed: ObservedModel, model: SunModel) -> _Pool:

@@ -57,12 +57,12 @@ def pool(name: str = "spool", namespace: str = "team", **spec: Any) -> Document:
     return _object("PrefillPool", name, namespace, whole)
 
 
-def pooled(name: str = "maths", namespace: str = "team", *, uri: str = "", at: str = "") -> Document:
+def pooled(name: str = "maths", namespace: str = "team", *, uri: str = "", at: str = "", **more: Any) -> Document:
     """A SunModel manifest whose adapter the pods of ``spool`` hold, which like its decoder lies ``at`` a namespace."""
     where = {"namespace": at} if at else {}
     adapter = {"uri": uri or f"pvc://models/adapters/{name}", "poolRef": {"name": "spool", **where}}
     spec = {"decoderRef": {"name": "base", **where}, "prefill": {"adapter": adapter}, "replicas": 1}
-    return _object("SunModel", name, namespace, spec)
+    return _object("SunModel", name, namespace, spec | more)
 
 
 def profile(name: str = "fast", namespace: str = "team", **spec: Any) -> Document:

@@ -269,3 +269,25 @@ async def test_the_pods_are_started_for_many_adapters_and_bring_a_downloader(wor
     assert (supplier["restartPolicy"], supplier["envFrom"]) == ("Always", [{"secretRef": {"name": "hub"}}])
     assert "envFrom" not in engine
     assert {"name": "weights", "mountPath": "/weights/claims/models", "readOnly": True} in engine["volumeMounts"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        ({"canary": {"decoderRef": {"name": "other"}}}, "spec.canary"),
+        ({"verification": {"policy": "Enforce"}}, "golden prompts"),
+        ({"verification": {"minMatchPercent": 90}}, "golden prompts"),
+        ({"verification": {"goldenPrompts": {"configMapRef": {"name": "golden"}}}}, "golden prompts"),
+    ],
+)
+async def test_what_acts_only_on_tasks_with_pods_of_their_own_is_named(
+    world: World, spec: dict[str, Any], named: str
+) -> None:
+    await _start(world, pooled(**spec))
+    assert named in world.condition("SunModel", "maths", "FieldsIgnored")["message"]
+    assert _condition(world, "maths") == ("True", "Ready")
+
+
+async def test_of_verification_what_routers_and_the_comparison_of_digests_do_is_not_named(world: World) -> None:
+    await _start(world, pooled(verification={"samplePerMillion": 5, "decoderMismatch": "Warn"}))
+    assert world.condition("SunModel", "maths", "FieldsIgnored") == {}
