@@ -24,6 +24,9 @@ IDS = encode("abcdef")
 COMPUTED: list[int] = []
 
 
+STEPWISE: dict[str, Any] = {KEY_STEPWISE: True}
+
+
 def request(seed: int, external: str = "r", **params: Any) -> tuple[Any, RequestOutputCollector]:
     """A processor that waits for the request's first output, and the request's collector."""
     extra = {"kv_transfer_params": complete(sun_output_token_ids=IDS[:seed], **params)}
@@ -64,7 +67,7 @@ def test_what_waits_is_merged_only_where_a_stream_may_take_it_together(
 
 
 def test_an_error_takes_the_place_of_what_waits() -> None:
-    processor, queue = request(3, **{KEY_STEPWISE: True})
+    processor, queue = request(3, **STEPWISE)
     processor.process_outputs([EngineCoreOutput("r", IDS[:3])], 1.0, IterationStats())
     queue.put(RuntimeError("gone"))
     with pytest.raises(RuntimeError, match="gone"):
@@ -73,7 +76,7 @@ def test_an_error_takes_the_place_of_what_waits() -> None:
 
 
 def test_a_replayed_seed_is_one_first_token_in_the_engines_statistics() -> None:
-    processor, _ = request(3, **{KEY_STEPWISE: True})
+    processor, _ = request(3, **STEPWISE)
     stats, prefill = IterationStats(), PrefillStats()
     prefill.set(num_prompt_tokens=3, num_local_cached_tokens=0, num_external_cached_tokens=3)
     seed = EngineCoreOutput("r", IDS[:3], prefill_stats=prefill)
@@ -84,7 +87,7 @@ def test_a_replayed_seed_is_one_first_token_in_the_engines_statistics() -> None:
 
 
 def test_what_a_pod_computed_of_a_prompt_is_told_once() -> None:
-    processor, _ = request(2, **{KEY_STEPWISE: True})
+    processor, _ = request(2, **STEPWISE)
     COMPUTED.clear()
     prefill = PrefillStats()
     prefill.set(num_prompt_tokens=3, num_local_cached_tokens=1, num_external_cached_tokens=0)
