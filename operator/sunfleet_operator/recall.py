@@ -1,7 +1,7 @@
 """What this process read or wrote a moment ago and nobody else should touch: not asked for again.
 
 While hundreds of objects come up, each is looked at several times within a minute, and each look asked for the same
-Service, budget, policy and records. What others write (objects of people, Deployments' status, Jobs, pods) is always
+Service, budget and records. What others write (objects of people, Deployments' status, Jobs, pods) is always
 read live. A change of the rest by somebody else is seen with the first look after ``seconds``.
 """
 
@@ -15,8 +15,9 @@ from sunfleet_operator.apply import Writer
 from sunfleet_operator.observe import Reader
 from sunfleet_operator.types import Json, Manifest, Ref
 
-# Only the operator writes these; a record's content cannot even be changed.
-_OURS: Final = frozenset({"Service", "PodDisruptionBudget", "NetworkPolicy", "ControllerRevision"})
+# Only the operator writes these; a record's content cannot even be changed. A NetworkPolicy is read each time all the
+# same: without it everybody reaches the pods.
+_OURS: Final = frozenset({"Service", "PodDisruptionBudget", "ControllerRevision"})
 _Place = tuple[str, str, str]
 _Query = tuple[str, str, frozenset[tuple[str, str]]]
 

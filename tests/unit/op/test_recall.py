@@ -91,6 +91,14 @@ async def test_what_others_write_is_always_read(store: Counting, recalling: Reca
     assert len(store.taken()) == 6
 
 
+async def test_who_may_reach_pods_is_read_each_time(store: Counting, recalling: Recalling) -> None:
+    """A policy that somebody deletes comes back with the next look, and not a minute later."""
+    await recalling.apply({**SERVICE, "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}, "m")
+    for _ in range(2):
+        await _get(recalling, "NetworkPolicy")
+    assert store.taken() == ["get NetworkPolicy"] * 2
+
+
 async def test_a_write_ends_what_was_known_of_its_object_and_of_the_lists_that_may_hold_it(
     store: Counting, recalling: Recalling
 ) -> None:
