@@ -188,7 +188,7 @@ async def test_an_application_may_answer_before_the_body_is_whole_and_the_rest_i
 
     front.app = refuse
     async with connected(front) as peer:
-        answer = await peer.until_closed(b"POST /x HTTP/1.1\r\ncontent-length: 100\r\n\r\n", ASK + ASK)
+        answer = await peer.until_closed(b"POST /x HTTP/1.1\r\ncontent-length: 1000\r\n\r\n", ASK + ASK)
     assert answer == b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 

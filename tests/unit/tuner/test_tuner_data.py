@@ -142,8 +142,8 @@ def test_json_lines_are_read_and_a_wrong_one_is_named(tmp_path: Path) -> None:
 def test_anything_else_is_left_to_hugging_face_datasets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[tuple[str, Any]] = []
 
-    def load_dataset(name: str, *, split: str) -> list[dict[str, str]]:
-        asked.append((name, split))
+    def load_dataset(name: str, *, split: str, revision: str | None) -> list[dict[str, str]]:
+        asked.append((name, split if revision is None else f"{split} of {revision}"))
         if name == "acme/none":
             raise ValueError("no such dataset")
         return [{"prompt": "a"}]
