@@ -152,12 +152,13 @@ async def observe_tuning(reader: Reader, key: Key) -> ObservedTuning | None:
     if live is None:
         return None
     target, uid, served = decoder_of(live), str(metadata(live)["uid"]), labels.owned_by(key)
-    decoder, jobs, pods, space = await asyncio.gather(
+    decoder, jobs, space = await asyncio.gather(
         reader.get(DECODER, target.namespace, target.name) if reader.serves(target.namespace) else _nothing(),
         reader.list("Job", key.namespace, labels=served),
-        reader.list("Pod", key.namespace, labels=served),
         reader.get(NAMESPACE, "", key.namespace) if target.namespace != key.namespace else _nothing(),
     )
+    # Only now: the pods of a Job that has ended have said how, and what they said is kept once.
+    pods = await reader.list("Pod", key.namespace, labels=served)
     speaking = runs.running(pods)
     contract, log = await asyncio.gather(
         _contract(reader, decoder),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import timedelta
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from sunfleet_api import names
 from sunfleet_api.prefill_tuning import PrefillTuning
 from sunfleet_api.tuning import DATA_PREFIX, JOB_VARIABLE, OUTPUT_PREFIX, PROGRESS_MARK, TuneJob, TuningReport
+from sunfleet_operator.observe import observe_tuning
+from sunfleet_operator.types import Key
 from sunfleet_optest.objects import BASE_URI, decoder, tuning
 from sunfleet_optest.world import World
 
@@ -328,3 +331,22 @@ async def test_a_run_made_again_waits_until_the_job_of_the_first_is_gone(world: 
 def test_a_status_is_read_back_as_it_was_written() -> None:
     live = tuning() | {"status": {"progress": {"step": 3, "totalSteps": 9, "loss": "0.5"}}}
     assert PrefillTuning.parse(live).status.progress is not None
+
+
+async def test_pods_are_read_after_the_job_whose_end_they_explain(world: World) -> None:
+    """Read side by side, a Job could be seen ended with pods that had not said how, and the digest was lost."""
+    world.store.put(tuning())
+    await world.settle()
+    order: list[str] = []
+    listed = world.store.list
+
+    async def noted(kind: str, *args: Any, **more: Any) -> Any:
+        order.append(f"{kind} begins")
+        await asyncio.sleep(0)
+        found = await listed(kind, *args, **more)
+        order.append(f"{kind} ends")
+        return found
+
+    world.store.list = noted  # type: ignore[method-assign]
+    assert await observe_tuning(world.store, Key("PrefillTuning", "team", "maths")) is not None
+    assert order.index("Job ends") < order.index("Pod begins")

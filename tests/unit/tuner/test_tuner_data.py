@@ -157,7 +157,8 @@ def test_anything_else_is_left_to_hugging_face_datasets(monkeypatch: pytest.Monk
     assert [record["prompt"] for record in records("acme/maths", "train")] == ["a"]
     (tmp_path / "dataset_dict.json").write_text("{}")
     assert [record["prompt"] for record in records(str(tmp_path), "train")] == ["b"]
-    assert asked == [("acme/maths", "train"), (str(tmp_path), "disk")]
+    assert [record["prompt"] for record in records("acme/maths@v1", "train")] == ["a"]
+    assert asked == [("acme/maths", "train"), (str(tmp_path), "disk"), ("acme/maths", "train of v1")]
     for name, split in (("acme/none", "train"), (str(tmp_path), "missing")):
         with pytest.raises(TuningError, match=f"split {split} cannot be loaded"):
             records(name, split)
