@@ -115,7 +115,8 @@ def test_the_documented_list_of_images_to_mirror_is_complete(helm: Helm) -> None
     program, _, rest = command.partition("|")
     rendered = helm(*program.split()[1:3], str(CHART), *program.split()[4:])
     done = subprocess.run(["bash", "-c", rest], input=rendered, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [f"sunfleet/{name}:0.1.0" for name in ("operator", "router", "tuner", "weights", "worker")]
+    names = ("operator", "router", "tuner", "weights", "worker")
+    assert done.stdout.split() == [f"sunfleet/{name}:0.1.0" for name in names]
 
 
 def test_a_digest_wins_over_a_tag(template: Callable[..., list[Manifest]]) -> None:
