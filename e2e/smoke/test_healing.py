@@ -22,6 +22,7 @@ from sunfleet_cluster.cluster import Status
 from sunfleet_cluster.layout import Addresses, Layout
 from sunfleet_cluster.processes import PROC
 from sunfleet_cluster.report import examine
+from sunfleet_cluster.settings import ClusterSettings
 from sunfleet_cluster.state import StateFolder
 from support.kubectl import Json, Kubectl, wait_until
 
@@ -137,7 +138,7 @@ def test_up_replaces_a_killed_component_and_no_other(running: Scratch, component
     assert {name for name in COMPONENTS if before[name] != after[name]} == {component}
     wait_until("health", lambda: running.status().healthy, 20, 0.2)
     node = running.kubectl.items("nodes")[0]
-    assert node["status"]["allocatable"]["nvidia.com/gpu"] == "8"
+    assert node["status"]["allocatable"]["nvidia.com/gpu"] == str(ClusterSettings().gpus)
     # Pods outlive every component: shims hold them.
     assert container_ids(running.dns_pod()) == container_ids(dns_before)
 

@@ -25,7 +25,7 @@ class ClusterSettings(BaseSettings):
     `use_kubeconfig`: use the cluster that `KUBECONFIG` names instead of one of ours. It is never started, stopped or
     given images.
     `subnet`: IPv4 range of the embedded cluster, at least a /18, which must not overlap a route of this machine.
-    `gpus`: pretend `nvidia.com/gpu` devices on the node.
+    `gpus`: pretend `nvidia.com/gpu` devices on the node; by default enough for the demo beside a suite that scales.
     """
 
     # An empty variable is as good as none: an empty folder name would be the current folder.
@@ -38,7 +38,7 @@ class ClusterSettings(BaseSettings):
     # Kept clear of what Docker (172.17/16 and up), podman (10.88/16), kind, k3s (10.42, 10.43) and kubeadm
     # (10.96/12) take by default.
     subnet: IPv4Network = IPv4Network("10.203.0.0/16")
-    gpus: int = Field(default=8, ge=0, le=64)
+    gpus: int = Field(default=16, ge=0, le=64)
 
     @field_validator("state")
     @classmethod
