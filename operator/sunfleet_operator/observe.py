@@ -152,13 +152,11 @@ async def observe_tuning(reader: Reader, key: Key) -> ObservedTuning | None:
     if live is None:
         return None
     target, uid, served = decoder_of(live), str(metadata(live)["uid"]), labels.owned_by(key)
-    decoder, jobs, space = await asyncio.gather(
+    decoder, (jobs, pods), space = await asyncio.gather(
         reader.get(DECODER, target.namespace, target.name) if reader.serves(target.namespace) else _nothing(),
-        reader.list("Job", key.namespace, labels=served),
+        _jobs_and_pods(reader, key, served, served),
         reader.get(NAMESPACE, "", key.namespace) if target.namespace != key.namespace else _nothing(),
     )
-    # Only now: the pods of a Job that has ended have said how, and what they said is kept once.
-    pods = await reader.list("Pod", key.namespace, labels=served)
     speaking = runs.running(pods)
     contract, log = await asyncio.gather(
         _contract(reader, decoder),
@@ -272,10 +270,9 @@ async def _children(reader: Reader, key: Key, owner: Json) -> Children:
     """
     query, uid = labels.owned_by(key), str(metadata(owner)["uid"])
     mine = {labels.owner_label(key.kind): key.name}
-    deployments, jobs, pods, records, (service, budget, policy) = await asyncio.gather(
+    deployments, (jobs, pods), records, (service, budget, policy) = await asyncio.gather(
         reader.list("Deployment", key.namespace, labels=query),
-        reader.list("Job", key.namespace, labels=query),
-        reader.list("Pod", key.namespace, labels=mine),
+        _jobs_and_pods(reader, key, query, mine),
         reader.list("ControllerRevision", key.namespace, labels=query),
         _beside_the_pods(reader, key),
     )
@@ -293,6 +290,14 @@ async def _children(reader: Reader, key: Key, owner: Json) -> Children:
         complaints=complaints,
         progress=progress,
     )
+
+
+async def _jobs_and_pods(
+    reader: Reader, key: Key, jobs: Mapping[str, str], pods: Mapping[str, str]
+) -> tuple[Sequence[Json], Sequence[Json]]:
+    """By their labels. Pods are read last: those of a Job that is seen ended have said how by then."""
+    found = await reader.list("Job", key.namespace, labels=jobs)
+    return found, await reader.list("Pod", key.namespace, labels=pods)
 
 
 async def _progress(reader: Reader, pods: Sequence[Json]) -> dict[str, str]:

@@ -12,7 +12,8 @@ import pytest
 from sunfleet_api import names
 from sunfleet_api.prefill_tuning import PrefillTuning
 from sunfleet_api.tuning import DATA_PREFIX, JOB_VARIABLE, OUTPUT_PREFIX, PROGRESS_MARK, TuneJob, TuningReport
-from sunfleet_operator.observe import observe_tuning
+from sunfleet_operator.index import Index
+from sunfleet_operator.observe import observe_decoder, observe_tuning
 from sunfleet_operator.types import Key
 from sunfleet_optest.objects import BASE_URI, decoder, tuning
 from sunfleet_optest.world import World
@@ -333,7 +334,8 @@ def test_a_status_is_read_back_as_it_was_written() -> None:
     assert PrefillTuning.parse(live).status.progress is not None
 
 
-async def test_pods_are_read_after_the_job_whose_end_they_explain(world: World) -> None:
+@pytest.mark.parametrize("kind", ["PrefillTuning", "SharedDecoder"])
+async def test_pods_are_read_after_the_job_whose_end_they_explain(world: World, kind: str) -> None:
     """Read side by side, a Job could be seen ended with pods that had not said how, and the digest was lost."""
     world.store.put(tuning())
     await world.settle()
@@ -348,5 +350,8 @@ async def test_pods_are_read_after_the_job_whose_end_they_explain(world: World) 
         return found
 
     world.store.list = noted  # type: ignore[method-assign]
-    assert await observe_tuning(world.store, Key("PrefillTuning", "team", "maths")) is not None
+    if kind == "PrefillTuning":
+        assert await observe_tuning(world.store, Key(kind, "team", "maths")) is not None
+    else:
+        assert await observe_decoder(world.store, Index(), Key(kind, "team", "base")) is not None
     assert order.index("Job ends") < order.index("Pod begins")
