@@ -18,6 +18,8 @@ CLUSTER := PYTHONPATH=e2e/cluster:crds $(PY) -m sunfleet_cluster
 ENGINE_PY := PYTHONPATH=crds:worker_images/tuner $(SUNFLEET_STATE)/engine/bin/python
 TYPED := crds operator router cli worker_images/vllm worker_images/weights worker_images/tuner e2e bench tests
 PYTEST := $(PY) -m pytest -q
+# A chart can only read its own folder, so it has copies.
+CHART_FILES := manifests/helm/sunfleet/files
 
 ##@ Main
 .PHONY: demo test check
@@ -145,8 +147,11 @@ format: venv ## Rewrite to the project's format
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-generate: venv ## Regenerate crds/*.yaml from the models
+generate: venv ## Regenerate crds/*.yaml and docs/api.md from the models, and the Helm chart's copies
 	PYTHONPATH=crds $(PY) -m sunfleet_api.generate
+	cp manifests/components/alerts/rules.yaml $(CHART_FILES)/alerts.yaml
+	cp manifests/components/monitors/podmonitors.yaml $(CHART_FILES)/
+	cp manifests/components/dashboards/*.json $(CHART_FILES)/dashboards/
 
 bench-autoscaling: venv ## The scaler against fixed targets and an oracle, simulated (KEEP=1 keeps the table)
 	PYTHONPATH=bench:cli:operator:crds $(PY) -m autoscaling $(if $(KEEP),--keep)

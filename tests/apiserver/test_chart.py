@@ -83,9 +83,56 @@ def test_with_default_values_it_is_the_kustomization(template: Callable[..., lis
         assert manifest == base[name], name
 
 
-def test_its_alerts_are_those_of_the_component(template: Callable[..., list[Manifest]]) -> None:
-    (rules,) = [each for each in template("monitoring.alerts=true") if each["kind"] == "PrometheusRule"]
-    assert without_helms_words(rules) == yaml.safe_load((ROOT / "manifests/components/alerts/rules.yaml").read_text())
+@pytest.fixture(scope="module")
+def components(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
+    """What all components of the kustomization make, together."""
+    folder = tmp_path_factory.mktemp("components")
+    parts = [os.path.relpath(each, folder) for each in sorted((ROOT / "manifests/components").iterdir())]
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump({"components": parts}))
+    kubectl = StateFolder.from_env().bin / "kubectl"
+    text = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, check=True)
+    return by_name(list(yaml.safe_load_all(text.stdout)))
+
+
+SWITCHES = {
+    "PrometheusRule": "monitoring.alerts=true",
+    "PodMonitor": "monitoring.podMonitors=true",
+    "ConfigMap": "monitoring.dashboards.create=true",
+}
+
+
+def test_its_rules_monitors_and_dashboards_are_those_of_the_components(
+    template: Callable[..., list[Manifest]], components: dict[str, Manifest]
+) -> None:
+    chart = by_name([without_helms_words(each) for each in template(*SWITCHES.values()) if each["kind"] in SWITCHES])
+    assert {each["kind"] for each in chart.values()} == set(SWITCHES)
+    assert chart == components
+
+
+@pytest.mark.parametrize("kind", SWITCHES)
+def test_each_of_them_has_its_own_switch(template: Callable[..., list[Manifest]], kind: str) -> None:
+    assert {each["kind"] for each in template(SWITCHES[kind])} & set(SWITCHES) == {kind}
+
+
+def test_a_prometheus_and_a_grafana_that_select_by_label_find_them(template: Callable[..., list[Manifest]]) -> None:
+    labels = ("monitoring.labels.release=stack", "monitoring.dashboards.labels.team=serving")
+    found = by_name(template(*SWITCHES.values(), *labels, "monitoring.dashboards.annotations.grafana_folder=Sunfleet"))
+    for name in ("PrometheusRule/sunfleet", "PodMonitor/sunfleet", "PodMonitor/sunfleet-engines"):
+        theirs = found[name]["metadata"]["labels"]
+        assert (theirs["release"], theirs["app.kubernetes.io/part-of"]) == ("stack", "sunfleet")
+    boards = found["ConfigMap/sunfleet-dashboards"]["metadata"]
+    assert boards["labels"].items() >= {"grafana_dashboard": "1", "team": "serving"}.items()
+    assert boards["annotations"] == {"grafana_folder": "Sunfleet"}
+
+
+def test_engines_are_scraped_in_the_namespaces_that_are_served_and_the_rest_where_it_is_installed(
+    template: Callable[..., list[Manifest]],
+) -> None:
+    made = template("monitoring.podMonitors=true", "namespaces={team-a,team-b}", namespace="fleet")
+    found = by_name([each for each in made if each["kind"] == "PodMonitor"])
+    assert found["PodMonitor/sunfleet-engines"]["spec"]["namespaceSelector"] == {"matchNames": ["team-a", "team-b"]}
+    assert "namespaceSelector" not in found["PodMonitor/sunfleet"]["spec"]
+    assert {each["metadata"]["namespace"] for each in found.values()} == {"fleet"}
 
 
 def test_it_passes_helms_own_checks(helm: Helm) -> None:
@@ -167,6 +214,8 @@ def test_without_keys_the_router_is_told_so_and_may_read_no_secret(template: Cal
         ("images.router.digest=abc", "/images/router/digest"),
         ("namespaces={Team_A}", "/namespaces/0"),
         ("router.service.type=Internal", "/router/service/type"),
+        ("monitoring.podMonitors=yes", "/monitoring/podMonitors"),
+        ("monitoring.dashboards.label.a=b", "label"),
     ],
 )
 def test_a_mistake_in_the_values_is_refused_by_name(
@@ -182,6 +231,17 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningControlPl
     with control_plane(tmp_path_factory.mktemp("chart")) as running:
         Kubectl(str(running.kubectl), running.kubeconfig)("create", "namespace", NAMESPACE)
         yield running
+
+
+def test_monitors_without_their_kind_are_refused_before_anything_is_made(
+    helm: Helm, plane: RunningControlPlane
+) -> None:
+    where = ("--namespace", NAMESPACE, "--kubeconfig", str(plane.kubeconfig))
+    with pytest.raises(HelmError, match='no matches for kind "PodMonitor"'):
+        helm("install", "sunfleet", str(CHART), "--set", "monitoring.podMonitors=true,crds.install=false", *where)
+    kubectl = Kubectl(str(plane.kubectl), plane.kubeconfig)
+    assert not kubectl.items("deployments,clusterroles,services", "-A", "--selector=app.kubernetes.io/part-of=sunfleet")
+    helm("uninstall", "sunfleet", "--ignore-not-found", *where)  # the name of a failed release is taken
 
 
 def test_it_is_installed_changed_and_taken_away(helm: Helm, plane: RunningControlPlane) -> None:

@@ -36,10 +36,6 @@ def test_a_recordings_name_says_level_metric_and_operation() -> None:
             assert operation in {"rate5m", "ratio_rate5m", "p95_rate5m", "ratio"}
 
 
-def test_the_chart_has_the_same_rules() -> None:
-    assert (ROOT / "manifests/helm/sunfleet/files/alerts.yaml").read_text() == RULES.read_text()
-
-
 @EACH
 def test_an_alert_has_its_page_in_the_runbook(alert: dict[str, Any]) -> None:
     file, _, anchor = alert["annotations"]["runbook"].partition("#")

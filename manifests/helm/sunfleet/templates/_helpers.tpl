@@ -121,3 +121,15 @@ subjects:
   namespace: {{ $root.Release.Namespace }}
 {{- end }}
 {{- end }}
+
+{{/* An object of manifests/components as part of this release; call with (dict "text" YAML "labels" .Values.monitoring.labels "root" $). */}}
+{{- define "sunfleet.monitoring" -}}
+{{- $object := fromYaml .text -}}
+{{- $_ := set $object.metadata "namespace" .root.Release.Namespace -}}
+{{- $_ := set $object.metadata "labels" (merge (include "sunfleet.shared" .root | fromYaml) .labels) -}}
+{{- $namespaces := .root.Values.namespaces -}}
+{{- if and $namespaces (dig "spec" "namespaceSelector" "any" false $object) -}}
+{{- $_ := set $object.spec "namespaceSelector" (dict "matchNames" $namespaces) -}}
+{{- end -}}
+{{ toYaml $object }}
+{{- end }}
