@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
@@ -11,6 +12,7 @@ from sunfleet_api.kinds import KINDS
 
 Json = Mapping[str, Any]
 GPU: Final = "nvidia.com/gpu"
+LEAST_KUBERNETES: Final = (1, 29)  # rules in CRDs, sidecars
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,21 @@ def findings(facts: Facts) -> list[Finding]:
     if facts.version is None:
         return [Finding("API server", "failed", facts.refused.get("version", "it does not answer"))]
     return [
-        Finding("API server", "ok", facts.version),
+        _server(facts.version),
         *_crds(facts),
         *_programs(facts),
         _gpus(facts),
         *(Finding(f"may {what}", "ok" if may else "warning", "" if may else "your account may not") for what, may
           in facts.allowed.items()),
     ]  # fmt: skip
+
+
+def _server(version: str) -> Finding:
+    """A version of another form than v1.34.4 is shown as it is."""
+    found, least = re.match(r"v?(\d+)\.(\d+)", version), "{}.{}".format(*LEAST_KUBERNETES)
+    if found and (int(found[1]), int(found[2])) < LEAST_KUBERNETES:
+        return Finding("API server", "failed", f"{version}: Sunfleet needs Kubernetes {least} or newer")
+    return Finding("API server", "ok", version)
 
 
 def _crds(facts: Facts) -> list[Finding]:

@@ -58,3 +58,9 @@ SCALING_LAST = Gauge(
 SCALING_DESIRED = Gauge(
     "sunfleet_operator_scaling_desired_replicas", "Count that was decided.", ["kind", "namespace", "name"]
 )
+# Some sixteen for each of those objects; without usable metrics none, so that an old figure never passes for a new one.
+SCALING_INPUT = Gauge(
+    "sunfleet_operator_scaling_input",
+    "A figure of the last decision, by its name in status.scaling.inputs.",
+    ["kind", "namespace", "name", "input"],
+)

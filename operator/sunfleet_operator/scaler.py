@@ -171,19 +171,31 @@ class Scaler:
 
     def _tell(self, key: Key, told: Told) -> None:
         decision = told.decision
-        if told.acts:
-            metrics.SCALING_DECISIONS.labels(key.kind, str(decision.why)).inc()
-            metrics.SCALING_DESIRED.labels(key.kind, key.namespace, key.name).set(decision.replicas)
         before, self._told[key] = self._told.get(key), told
+        _export(key, told, before)
         if told.differs(before):
             logger.info("%s: %d pods: %s: %s", key, decision.replicas, decision.why, decision.message)
             self._changed(key)
 
     def _forget(self, seen: set[Key]) -> None:
         for key in self._told.keys() - seen:
-            del self._told[key]
+            _export(key, None, self._told.pop(key))
             self._states.pop(str(key), None)
-            metrics.SCALING_DESIRED.remove_by_labels({"kind": key.kind, "namespace": key.namespace, "name": key.name})
+
+
+def _export(key: Key, told: Told | None, before: Told | None) -> None:
+    """Decision and figures of one object that scales by itself; of one that does not, or has gone, nothing stays."""
+    decision = told.decision if told is not None and told.acts else None
+    inputs: Mapping[str, str] = decision.inputs if decision else {}
+    for name in (before.decision.inputs.keys() if before else set[str]()) - inputs.keys():
+        metrics.SCALING_INPUT.remove(key.kind, key.namespace, key.name, name)
+    for name, value in inputs.items():
+        metrics.SCALING_INPUT.labels(key.kind, key.namespace, key.name, name).set(float(value))
+    if decision is None:
+        metrics.SCALING_DESIRED.remove(key.kind, key.namespace, key.name)
+        return
+    metrics.SCALING_DECISIONS.labels(key.kind, str(decision.why)).inc()
+    metrics.SCALING_DESIRED.labels(key.kind, key.namespace, key.name).set(decision.replicas)
 
 
 def _told(name: str, key: Key, fleet: Fleet, outcome: Outcome, measured: Measured, disputed: Mapping[Key, str]) -> Told:

@@ -51,6 +51,15 @@ def test_status_and_explain_read_live_objects(plane: RunningControlPlane, api: A
     assert "need = 2.7" in told
 
 
+def test_kubectl_finds_it_as_its_plugin(plane: RunningControlPlane, api: Api, namespace: str) -> None:
+    put(api, namespace, decoder(), {"replicas": 1, "readyReplicas": 1})
+    installed = Path(sys.executable).parent  # where `kubectl-sunfleet` lies
+    env = {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "PATH": f"{installed}{os.pathsep}{os.environ['PATH']}"}
+    command = [plane.kubectl, "sunfleet", "status", "-n", namespace, "-o", "json"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
+    assert [row["name"] for row in json.loads(done.stdout)] == ["base"]
+
+
 def test_what_is_not_there_is_said_in_one_line(plane: RunningControlPlane, namespace: str) -> None:
     missing = sunfleet(plane, "explain", "sun/none", "-n", namespace)
     assert missing.returncode == 1

@@ -144,6 +144,23 @@ def test_the_fleet_is_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row["name"] for row in json.loads(run("status", "-o", "json"))] == ["base", "maths", "code", "lost"]
 
 
+def test_the_fleet_is_looked_at_again_until_it_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, pauses = [live("SunModel", "maths")], list[float]()
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        shown.append(live("SunModel", f"task-{len(pauses)}"))
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(look, "Cluster", FakeCluster)
+    monkeypatch.setattr(FakeCluster, "every", lambda _, plural, __: [] if plural == "shareddecoders" else shown)
+    monkeypatch.setattr("time.sleep", pause)
+    looks = [json.loads(line) for line in run("status", "--watch", "-o", "json").splitlines()]
+    assert [len(rows) for rows in looks] == [1, 2, 3]
+    assert pauses == [2.0] * 3
+
+
 def test_an_object_is_named_by_kind_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look, "Cluster", FakeCluster)
     for what in ("sun/maths", "sunmodel/maths", "SunModels/maths"):

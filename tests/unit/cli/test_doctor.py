@@ -5,14 +5,16 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from sunfleet_api.crd import crd
 from sunfleet_api.kinds import KINDS
-from sunfleet_cli.checkup import Facts, findings
+from sunfleet_cli.checkup import LEAST_KUBERNETES, Facts, findings
 from sunfleet_cli.commands import look
 from sunfleet_cli.main import cli
 
@@ -44,6 +46,19 @@ def test_a_whole_fleet_is_well() -> None:
 def test_without_an_api_server_nothing_else_is_asked() -> None:
     (only,) = findings(Facts(refused={"version": "refused"}))
     assert (only.verdict, only.message) == ("failed", "refused")
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict"),
+    [("v1.28.9", "failed"), ("v1.29.0", "ok"), ("v1.33.1-eks-1a2b", "ok"), ("v2.0.0", "ok"), ("unknown", "ok")],
+)
+def test_a_kubernetes_that_is_too_old_is_said(version: str, verdict: str) -> None:
+    assert verdicts(replace(GOOD, version=version))["API server"] == verdict
+
+
+def test_the_chart_and_the_doctor_want_the_same_kubernetes() -> None:
+    chart = Path(__file__).resolve().parents[3] / "manifests/helm/sunfleet/Chart.yaml"
+    assert yaml.safe_load(chart.read_text())["kubeVersion"] == ">={}.{}.0-0".format(*LEAST_KUBERNETES)
 
 
 def test_a_crd_that_is_missing_or_of_another_version_is_named() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from prometheus_client import Gauge
 
 from sunfleet_api import names
 from sunfleet_operator import metrics
@@ -282,6 +283,41 @@ async def test_what_stops_to_scale_is_forgotten(answers: Answers) -> None:
     made.world.store.objects.pop(("SharedDecoder", "team", "base"), None)
     await made.round()
     assert made.scaler.told(POOL) is None
+
+
+def exported(*gauges: Gauge) -> dict[tuple[str, ...], float]:
+    """Values by labels, without the namespace."""
+    samples = [sample for gauge in gauges for family in gauge.collect() for sample in family.samples]
+    return {tuple(v for name, v in one.labels.items() if name != "namespace"): one.value for one in samples}
+
+
+async def test_a_decision_and_its_figures_are_metrics_for_as_long_as_they_are_true(answers: Answers) -> None:
+    for gauge in (metrics.SCALING_DESIRED, metrics.SCALING_INPUT):
+        gauge.clear()  # of the tests before
+    made = await rounds(model(autoscaling=ACTS), source=answers)
+    answers.pool("team/base", reserved=2000, queued=400)
+    decided = metrics.SCALING_DECISIONS.labels("SharedDecoder", "LoadRose")
+    before = decided._value.get()
+    await made.round()
+    assert decided._value.get() == before + 1
+    assert exported(metrics.SCALING_DESIRED) == {("SharedDecoder", "base"): 3, ("SunModel", "maths"): 1}
+    found = exported(metrics.SCALING_INPUT)
+    assert found["SharedDecoder", "base", "queued"] == 400
+    assert found["SharedDecoder", "base", "need"] == 3
+    status = made.world.store.objects["SunModel", "team", "maths"]["status"]["scaling"]["inputs"]
+    assert {key[2]: value for key, value in found.items() if key[1] == "maths"} == {
+        name: float(value) for name, value in status.items()
+    }
+    answers.fault = UnreachableError("refused")
+    await made.round()
+    assert exported(metrics.SCALING_INPUT) == {}  # figures of an earlier time say nothing of this decision
+    answers.fault = None
+    await made.round()
+    made.world.store.put(model(replicas=1, autoscaling={**ACTS, "mode": "External"}))
+    made.world.store.remove("SharedDecoder", "team", "base")
+    made.world.store.objects.pop(("SharedDecoder", "team", "base"), None)
+    await made.round()
+    assert exported(metrics.SCALING_DESIRED, metrics.SCALING_INPUT) == {}
 
 
 PROFILE: dict[str, Any] = {
