@@ -55,7 +55,7 @@ def test_kubectl_finds_it_as_its_plugin(plane: RunningControlPlane, api: Api, na
     put(api, namespace, decoder(), {"replicas": 1, "readyReplicas": 1})
     installed = Path(sys.executable).parent  # where `kubectl-sunfleet` lies
     env = {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "PATH": f"{installed}{os.pathsep}{os.environ['PATH']}"}
-    command = [plane.kubectl, "sunfleet", "status", "-n", namespace, "-o", "json"]
+    command = [str(plane.kubectl), "sunfleet", "status", "-n", namespace, "-o", "json"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
     assert [row["name"] for row in json.loads(done.stdout)] == ["base"]
 
