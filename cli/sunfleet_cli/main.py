@@ -13,12 +13,13 @@ from sunfleet_cli.commands.foresee import plan, simulate
 from sunfleet_cli.commands.look import doctor, explain, status
 from sunfleet_cli.commands.measure import measure
 from sunfleet_cli.commands.top import top
+from sunfleet_cli.commands.tuner import evaluate, quantize, tune
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="sunfleet", message="%(version)s")
 def cli() -> None:
-    """Look at a fleet, ask it, and try its scaling on a trace before it costs GPUs."""
+    """Look at a fleet, ask it, try its scaling on a trace before it costs GPUs, and tune the modules it serves."""
 
 
 @cli.command()
@@ -31,7 +32,7 @@ def completion(shell: str) -> None:
     click.echo(made(cli, {}, "sunfleet", "_SUNFLEET_COMPLETE").source())
 
 
-for _command in (status, top, explain, chat, doctor, measure, simulate, plan):
+for _command in (status, top, explain, chat, doctor, measure, simulate, plan, tune, evaluate, quantize):
     cli.add_command(_command)
 
 

@@ -1,4 +1,7 @@
-"""``python -m sunfleet_tuner tune|eval|quantize``: make prefill modules, measure them, quantise decoders."""
+"""``python -m sunfleet_tuner tune|eval|quantize``: make prefill modules, measure them, quantise decoders.
+
+``sunfleet tune`` and its sisters (:mod:`sunfleet_cli.commands.tuner`) are the same.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from rich.console import Console
-from transformers.utils import logging
-
 from sunfleet_tuner.configure import add_flags, configure
 from sunfleet_tuner.errors import TuningError
 from sunfleet_tuner.failure import write_failure
 from sunfleet_tuner.flags import add_eval_flags, add_quantize_flags
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run one command; 0, or 1 after an error that a person can mend."""
-    args = _parser().parse_args(argv)
+def main(argv: list[str] | None = None, program: str = "python -m sunfleet_tuner") -> int:
+    """Run one command; 0, or 1 after an error that a person can mend. ``program``: what the usage calls it."""
+    args = _parser(program).parse_args(argv)
+    from transformers.utils import logging  # noqa: PLC0415 - --help needs neither it nor the seconds it takes
+
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
@@ -32,6 +34,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _tune(args: argparse.Namespace) -> int:
     configured = configure(args)  # before torch and accelerate, which take seconds to import
+    from rich.console import Console  # noqa: PLC0415
+
     from sunfleet_tuner.processes import is_main  # noqa: PLC0415
     from sunfleet_tuner.tune import tune  # noqa: PLC0415
 
@@ -55,8 +59,8 @@ def _quantize(args: argparse.Namespace) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m sunfleet_tuner", description=__doc__)
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=program, description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--failure", type=Path, metavar="FILE", help="file that gets the reason of a failure, for a supervisor"
     )

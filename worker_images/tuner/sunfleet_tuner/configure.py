@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import yaml
 from pydantic import ValidationError
@@ -39,7 +39,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         if field.annotation is bool:
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=field.description)
         else:
-            parser.add_argument(flag, metavar=_metavar(field), help=_help(field))
+            choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else None
+            metavar = None if choices else _metavar(field)
+            parser.add_argument(flag, choices=choices, metavar=metavar, help=_help(field))
 
 
 def configure(given: argparse.Namespace) -> Configured:

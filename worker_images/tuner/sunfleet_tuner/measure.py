@@ -1,4 +1,4 @@
-"""``python -m sunfleet_tuner eval``: which pair or fleet, which questions, and how the result is told and kept."""
+"""``sunfleet eval``: which pair or fleet, which questions, and how the result is told and kept."""
 
 from __future__ import annotations
 

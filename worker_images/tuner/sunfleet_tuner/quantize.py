@@ -1,6 +1,6 @@
 """Quantises a checkpoint's linear layers to weight-only integers (W4A16): a QSUN decoder.
 
-``python -m sunfleet_tuner quantize BASE PACKED [--dequantized FOLDER]``
+``sunfleet quantize BASE PACKED [--dequantized FOLDER]``
 
 ``PACKED`` is in compressed-tensors' ``pack-quantized`` format, as engines load it. ``FOLDER`` gets the same values as
 ordinary float32 weights, for comparison with a reference that knows no quantisation. Rounding to nearest happens here;

@@ -1,6 +1,6 @@
 """The recipe: a frozen decoder and a dataset in, a prefill module out.
 
-    python -m sunfleet_tuner tune --decoder BASE --data train.jsonl --output maths
+    sunfleet tune --decoder BASE --data train.jsonl --output maths
     torchrun --nproc-per-node 8 -m sunfleet_tuner tune --config maths.yaml
 
 Read :func:`tune` from top to bottom: that is all of it. Killed at any point, the same command goes on where it was.

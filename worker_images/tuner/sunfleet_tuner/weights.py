@@ -48,7 +48,7 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
     if scheme.get("quant_method") != "compressed-tensors":
         raise ValueError(
             f"{folder} is quantised with {scheme.get('quant_method')}: only compressed-tensors checkpoints can be "
-            "turned back into weights; quantise it with `python -m sunfleet_tuner quantize`"
+            "turned back into weights; quantise it with `sunfleet quantize`"
         )
     with warnings.catch_warnings():
         # "loading attributes will be overwritten with the one you passed": that is the wish.
