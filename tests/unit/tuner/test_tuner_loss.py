@@ -245,3 +245,48 @@ def test_a_layer_that_sees_tokens_in_another_arrangement_is_refused() -> None:
     one_pass.columns.choose(torch.ones(2, 3, dtype=torch.bool))
     with pytest.raises(TypeError, match="rearranges tokens"):
         one_pass.columns.split(torch.zeros(6, 32))
+
+
+def nodes(loss: torch.Tensor) -> list[str]:
+    """Names of everything that the backward pass will run."""
+    found: dict[Any, str] = {}
+    waiting = [loss.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in found:
+            found[node] = node.name()
+            waiting += [after for after, _ in node.next_functions]
+    return list(found.values())
+
+
+@pytest.mark.parametrize(("make", "cuts"), [(tiny_llama, 3), (tiny_qwen, 5)])
+def test_a_layer_is_cut_only_where_its_rows_were_whole_and_no_gradient_is_added_up_row_by_row(
+    make: Any, cuts: int
+) -> None:
+    one_pass, _ = wired(make(), "full")
+    work = nodes(one_pass.loss_of(collate(random_rows(4), PAD)))
+    # Of a layer: its input, what attention gives, the input of its MLP; with norms of heads, queries and keys as well.
+    # The final norm is the last cut.
+    assert work.count("_SplitBackward") == 2 * cuts + 1
+    assert not any(name.startswith("Index") for name in work)
+
+
+def test_an_adapter_with_a_bias_is_refused_since_its_delta_is_not_nothing_for_nothing() -> None:
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(tiny_llama(), LoraConfig(r=2, target_modules=["q_proj"], lora_bias=True))
+    with pytest.raises(TypeError, match="plain LoRA"):
+        check_plain(model)
+
+
+def test_an_mlp_that_is_equal_and_frozen_exists_once() -> None:
+    decoder, rows = tiny_llama(), random_rows(4)
+    one_pass = wire(decoder, copy.deepcopy(decoder), "lora", lora=Lora(2, 2, ["q_proj"]))
+    ours = one_pass.model.base_model.model.model.layers[0].mlp
+    assert all(
+        value is theirs
+        for value, theirs in zip(ours.parameters(), decoder.model.layers[0].mlp.parameters(), strict=True)
+    )
+    plain = wire(copy.deepcopy(decoder), None, "lora", lora=Lora(2, 2, ["q_proj"]))
+    loss = one_pass.loss_of(collate(rows, PAD)).item()
+    assert loss == pytest.approx(plain.loss_of(collate(rows, PAD)).item(), rel=NEAR)

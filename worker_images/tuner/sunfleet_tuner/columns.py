@@ -8,6 +8,7 @@ and first token, then the frozen decoder that reads this KV.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -21,22 +22,52 @@ class Parts:
     order: torch.Tensor  # [B * W] int64: where each row stands in prompt + answer
 
 
+@dataclass(frozen=True)
+class _Known:
+    """A tensor and its rows."""
+
+    whole: torch.Tensor
+    prompt: torch.Tensor
+    answer: torch.Tensor
+
+    def is_of(self, values: torch.Tensor) -> bool:
+        """Whether these are the rows of ``values``, with the same gradient: whoever asks embeddings for one, as
+        checkpointing does, asks the whole tensor."""
+        return self.whole is values and values.requires_grad == (self.prompt.requires_grad or self.answer.requires_grad)
+
+
 class Columns:
     """Set before a forward pass, and valid until the next one: recomputation in the backward pass needs it too."""
 
     def __init__(self) -> None:
         self.mask: torch.Tensor | None = None  # [B, T] bool; None: every column is the prefill module's
         self._parts: dict[int, Parts] = {}
-        self._last: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+        self._cut: _Known | None = None  # what was split last
+        self._joined: _Known | None = None  # what was joined last
 
     def choose(self, mask: torch.Tensor | None) -> None:
         """``mask`` ([B, T] bool) is true on prompt columns."""
         self.mask = mask
         self._parts = {}
-        self._last = None
+        self._cut = self._joined = None
 
-    def split(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Rows of ``values`` ([B, W, ...], the last W columns): ([P, ...], [B * W - P, ...], the way back [B * W])."""
+    def split(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows of ``values`` ([B, W, ...], the last W columns): the prefill module's [P, ...], the others' [A, ...].
+
+        A tensor that was just split or joined is not cut again: query, key and value projections get the same one, and
+        it comes out of a norm.
+        """
+        known = next((known for known in (self._cut, self._joined) if known and known.is_of(values)), None)
+        self._cut = known or _Known(values, *_Split.apply(values, self._of(values)))
+        return self._cut.prompt, self._cut.answer
+
+    def join(self, prompt: torch.Tensor, answer: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """The rows of :meth:`split` back in the places that they had in ``like``: [B, W, ...]."""
+        joined: torch.Tensor = _Join.apply(prompt, answer, self._of(like)).unflatten(0, like.shape[:2])
+        self._joined = _Known(joined, prompt, answer)
+        return joined
+
+    def _of(self, values: torch.Tensor) -> Parts:
         if self.mask is None or values.shape[0] != self.mask.shape[0] or values.shape[1] > self.mask.shape[1]:
             shape = None if self.mask is None else tuple(self.mask.shape)
             raise TypeError(
@@ -46,12 +77,42 @@ class Columns:
         width = values.shape[1]
         if width not in self._parts:
             self._parts[width] = _parts(self.mask[:, -width:])
-        parts = self._parts[width]
-        # Query, key and value projections get the same tensor: cut it once, and keep one copy for the backward pass.
-        if self._last is None or self._last[0] is not values:
-            flat = values.flatten(0, 1)
-            self._last = (values, flat[parts.prompt], flat[parts.answer])
-        return self._last[1], self._last[2], parts.order
+        return self._parts[width]
+
+
+class _Split(torch.autograd.Function):
+    """[B, W, ...] -> [P, ...], [A, ...]. Every row goes to one place, so the gradient is a look-up as well: torch's own
+    gradient of indexing adds row by row, which costs more than the matrices of a small model."""
+
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor, parts: Parts) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx.parts, ctx.shape = parts, values.shape
+        flat = values.flatten(0, 1)
+        return flat.index_select(0, parts.prompt), flat.index_select(0, parts.answer)
+
+    @staticmethod
+    def backward(ctx: Any, prompt: torch.Tensor, answer: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return _joined(prompt, answer, ctx.parts).view(ctx.shape), None
+
+
+class _Join(torch.autograd.Function):
+    """[P, ...], [A, ...] -> [B * W, ...]; the inverse of :class:`_Split`."""
+
+    @staticmethod
+    def forward(ctx: Any, prompt: torch.Tensor, answer: torch.Tensor, parts: Parts) -> torch.Tensor:
+        ctx.parts = parts
+        return _joined(prompt, answer, parts)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
+        wanted = ctx.needs_input_grad
+        prompt = gradient.index_select(0, ctx.parts.prompt) if wanted[0] else None
+        answer = gradient.index_select(0, ctx.parts.answer) if wanted[1] else None
+        return prompt, answer, None
+
+
+def _joined(prompt: torch.Tensor, answer: torch.Tensor, parts: Parts) -> torch.Tensor:
+    return torch.cat([prompt, answer]).index_select(0, parts.order)
 
 
 def _parts(mask: torch.Tensor) -> Parts:

@@ -30,9 +30,11 @@ def add_lora(base: Any, *, rank: int, alpha: int, targets: str | Sequence[str] =
 
 
 def check_plain(model: PeftModel) -> None:
-    """Raises TypeError for an adapter that does not just add B(A(x)): a variant (DoRA, ...) or an embedding's."""
+    """Raises TypeError for an adapter that does not just add B(A(x)): a variant (DoRA, ...), a bias, an embedding's."""
     for layer in model.modules():
-        if isinstance(layer, LoraLayer) and (not isinstance(layer, LoraLinear) or layer.lora_variant):
+        if not isinstance(layer, LoraLayer):
+            continue
+        if not isinstance(layer, LoraLinear) or layer.lora_variant or any(layer.lora_bias.values()):
             raise TypeError(f"prefill-only tuning knows plain LoRA on linear layers, not {type(layer).__name__}")
 
 
@@ -40,10 +42,11 @@ def limit_to_prompt(model: PeftModel, columns: Columns) -> None:
     """From now on every delta of ``model`` acts on the prompt columns of ``columns`` alone."""
     check_plain(model)
 
-    def mask(_module: torch.nn.Module, _inputs: Any, delta: torch.Tensor) -> torch.Tensor:
-        return delta if columns.mask is None else delta * columns.mask.unsqueeze(-1)
+    def mask(_module: torch.nn.Module, _inputs: Any, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden if columns.mask is None else hidden * columns.mask.unsqueeze(-1)
 
     for layer in model.modules():
         if isinstance(layer, LoraLayer):
-            for up_projection in layer.lora_B.values():
-                up_projection.register_forward_hook(mask)
+            # B has no bias, so B of nothing is nothing; between the two there are ``rank`` numbers a token to zero.
+            for down_projection in layer.lora_A.values():
+                down_projection.register_forward_hook(mask)

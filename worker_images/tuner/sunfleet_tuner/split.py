@@ -1,6 +1,6 @@
 """Two copies of weights in one pass: prompt columns through the prefill module's layers, others through the decoder's.
 
-Each token-wise layer computes only the rows that are its own, so a pass costs no more arithmetic than an ordinary one,
+Each token-wise part computes only the rows that are its own, so a pass costs no more arithmetic than an ordinary one,
 and less in the backward pass: the decoder's weights need no gradient.
 """
 
@@ -27,30 +27,51 @@ def split(prefill: torch.nn.Module, decoder: torch.nn.Module, columns: Columns) 
     for name, unit in _units(prefill):
         twin = decoder.get_submodule(name.removeprefix(_PEFT_PREFIX))
         if _same_and_frozen(unit, twin):
-            for parameter, value in twin._parameters.items():
-                unit.register_parameter(parameter, value)
+            _share(unit, twin)
             continue
-        _check_token_wise(name, unit)
+        for part, module in _layers(unit, name):
+            _check_token_wise(part, module)
         _wire(unit, twin, columns)
 
 
 def _units(model: torch.nn.Module, prefix: str = "") -> list[tuple[str, torch.nn.Module]]:
-    """The outermost modules that hold weights themselves, or are a LoRA around one, by name."""
+    """The outermost modules that work token by token, by name: whole MLPs, and layers that hold weights themselves.
+
+    An MLP is cut once instead of three times, and its widest tensors not at all.
+    """
     units = []
     for name, module in model.named_children():
         path = prefix + name
-        if isinstance(module, LoraLayer) or module._parameters:
+        if _is_layer(module) or type(module).__name__.endswith("MLP"):
             units.append((path, module))
         else:
             units += _units(module, f"{path}.")
     return units
 
 
+def _layers(unit: torch.nn.Module, name: str) -> list[tuple[str, torch.nn.Module]]:
+    """The layers with weights that a unit is, or is made of."""
+    if _is_layer(unit):
+        return [(name, unit)]
+    return [found for child, module in unit.named_children() for found in _layers(module, f"{name}.{child}")]
+
+
+def _is_layer(module: torch.nn.Module) -> bool:
+    return isinstance(module, LoraLayer) or bool(module._parameters)
+
+
 def _same_and_frozen(unit: torch.nn.Module, twin: torch.nn.Module) -> bool:
-    if isinstance(unit, LoraLayer) or any(value is not None and value.requires_grad for value in unit.parameters()):
+    adapted = any(isinstance(module, LoraLayer) for module in unit.modules())
+    if adapted or any(value.requires_grad for value in unit.parameters()):
         return False
     ours, theirs = dict(unit.named_parameters()), dict(twin.named_parameters())
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def _share(unit: torch.nn.Module, twin: torch.nn.Module) -> None:
+    for name, layer in unit.named_modules():
+        for parameter, value in twin.get_submodule(name)._parameters.items():
+            layer.register_parameter(parameter, value)
 
 
 def _check_token_wise(name: str, unit: torch.nn.Module) -> None:
@@ -70,9 +91,8 @@ def _wire(unit: torch.nn.Module, twin: torch.nn.Module, columns: Columns) -> Non
         if columns.mask is None:
             plain: torch.Tensor = own(values, *rest, **options)
             return plain
-        prompt, answer, order = columns.split(values)
-        both = torch.cat([own(prompt, *rest, **options), twin(answer, *rest, **options)])
-        return both[order].unflatten(0, values.shape[:2])
+        prompt, answer = columns.split(values)
+        return columns.join(own(prompt, *rest, **options), twin(answer, *rest, **options), like=values)
 
     unit.add_module(TWIN, twin)
     unit.forward = forward
