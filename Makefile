@@ -39,14 +39,14 @@ check: venv ## Format, lint, types, import layers, layout, generated files
 	$(PYTEST) tests/static
 
 ##@ Tests, one tier at a time
-.PHONY: unit apiserver e2e e2e-smoke e2e-fleet e2e-exactness e2e-exactness-short e2e-exactness-local e2e-operator e2e-router e2e-autoscaling e2e-autoscaling-short e2e-engine
+.PHONY: unit apiserver e2e e2e-smoke e2e-fleet e2e-exactness e2e-exactness-short e2e-exactness-local e2e-operator e2e-router e2e-autoscaling e2e-autoscaling-short e2e-tuning e2e-engine
 unit: venv ## Unit tests: no processes beyond loopback sockets
 	$(PYTEST) tests/unit
 
 apiserver: venv ## Tests against a real etcd and API server
 	$(PYTEST) tests/apiserver
 
-e2e: e2e-smoke e2e-fleet e2e-exactness e2e-operator e2e-router e2e-autoscaling ## Every suite on the running cluster
+e2e: e2e-smoke e2e-fleet e2e-exactness e2e-operator e2e-router e2e-autoscaling e2e-tuning ## Every suite on the running cluster
 
 e2e-smoke: ## The cluster itself: DNS, policies, GPUs, healing
 	$(PYTEST) e2e/smoke
@@ -77,6 +77,9 @@ e2e-autoscaling: suite-images ## Scaling from a real Prometheus, with an HPA and
 
 e2e-autoscaling-short: ## The part of it that make test runs
 	$(PYTEST) e2e/autoscaling -m "not long"
+
+e2e-tuning: ## A dataset becomes a module, the module a task that is verified and served, on real engines (ten minutes)
+	$(PYTEST) e2e/tuning
 
 e2e-engine: ## Two real engines on loopback, without a cluster
 	PYTHONPATH=crds:worker_images/vllm:worker_images/tuner $(PYTEST) tests/engine

@@ -171,7 +171,7 @@ class TuningArtifact(ApiModel):
     kv_fingerprint: KVFingerprint = Field(default_factory=KVFingerprint)
     """The part that the checkpoint decides."""
     golden_prompts_uri: ShortText = ""
-    """For verification.goldenPrompts.uri."""
+    """The folder of its golden.json, for verification.goldenPrompts.uri."""
     metrics: Annotated[dict[str, Annotated[str, Field(max_length=32)]], Field(max_length=32)] = Field(
         default_factory=dict
     )

@@ -1,4 +1,4 @@
-"""Folders of this machine as read-only volumes of pods: the engine's environment and the sample weights.
+"""Folders of this machine as volumes of pods: the engine's environment and the sample weights, which pods only read.
 
 Restricted pods may not mount host paths, but they may mount a claim, which may be bound to a local volume on the node.
 """
@@ -14,7 +14,7 @@ MODELS_CLAIM = "sunfleet-models"
 _SIZE = "10Gi"
 
 
-def local_claim(claim: str, namespace: str, folder: Path, node: str) -> list[Manifest]:
+def local_claim(claim: str, namespace: str, folder: Path, node: str, access: str = "ReadOnlyMany") -> list[Manifest]:
     """A claim in `namespace` and the one volume it is bound to: `folder` on `node`.
 
     A volume belongs to one claim, so each namespace gets a volume of its own for the same folder. Deleting claim and
@@ -22,7 +22,7 @@ def local_claim(claim: str, namespace: str, folder: Path, node: str) -> list[Man
     """
     volume = f"{claim}-{namespace}"
     common: Manifest = {
-        "accessModes": ["ReadOnlyMany"],
+        "accessModes": [access],
         # The empty class: no provisioner shall answer the claim.
         "storageClassName": "",
     }

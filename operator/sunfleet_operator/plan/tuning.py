@@ -154,7 +154,7 @@ def _completed(observed: ObservedTuning, tuning: PrefillTuning, asked: Asked) ->
         digest=report.digest,
         decoder_digest=report.decoder_digest,
         kv_fingerprint=report.kv_fingerprint,
-        golden_prompts_uri=f"{uri.rstrip('/')}/golden.json" if report.golden else "",
+        golden_prompts_uri=uri if report.golden else "",  # the folder: what a SunModel's verification takes
         metrics=report.metrics,
     )
     told = f"{uri} {report.digest}" if report.digest else f"{uri}; its pod went before it could tell the digest"

@@ -156,7 +156,7 @@ async def test_a_run_that_ended_well_names_its_artifact(world: World) -> None:
     artifact = world.status(*TUNING)["artifact"]
     assert artifact["uri"] == "pvc://modules/maths"
     assert (artifact["digest"], artifact["decoderDigest"]) == ("sha256:made", "sha256:decoder")
-    assert artifact["goldenPromptsUri"] == "pvc://modules/maths/golden.json"
+    assert artifact["goldenPromptsUri"] == "pvc://modules/maths", "verification takes the folder of golden.json"
     assert says(world, "Complete")[0] == "True"
     assert world.status(*TUNING)["completionTime"] == "2026-01-01T13:00:00Z"
     assert "Completed" in [event["reason"] for event in world.store.all("Event")]
