@@ -271,6 +271,7 @@ def test_a_layer_is_cut_only_where_its_rows_were_whole_and_no_gradient_is_added_
     assert not any(name.startswith("Index") for name in work)
 
 
+@pytest.mark.filterwarnings("ignore:.lora_bias=True. was passed")
 def test_an_adapter_with_a_bias_is_refused_since_its_delta_is_not_nothing_for_nothing() -> None:
     from peft import LoraConfig, get_peft_model
 

@@ -7,10 +7,14 @@ and first token, then the frozen decoder that reads this KV.
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
+
+# Between the projections of queries and of values stand, at most, norms of heads.
+_REMEMBERED: Final = 4
 
 
 @dataclass(frozen=True)
@@ -24,16 +28,11 @@ class Parts:
 
 @dataclass(frozen=True)
 class _Known:
-    """A tensor and its rows."""
+    """A tensor, for as long as somebody else has it, and its rows."""
 
-    whole: torch.Tensor
+    whole: weakref.ref[torch.Tensor]
     prompt: torch.Tensor
     answer: torch.Tensor
-
-    def is_of(self, values: torch.Tensor) -> bool:
-        """Whether these are the rows of ``values``, with the same gradient: whoever asks embeddings for one, as
-        checkpointing does, asks the whole tensor."""
-        return self.whole is values and values.requires_grad == (self.prompt.requires_grad or self.answer.requires_grad)
 
 
 class Columns:
@@ -42,30 +41,36 @@ class Columns:
     def __init__(self) -> None:
         self.mask: torch.Tensor | None = None  # [B, T] bool; None: every column is the prefill module's
         self._parts: dict[int, Parts] = {}
-        self._cut: _Known | None = None  # what was split last
-        self._joined: _Known | None = None  # what was joined last
+        self._known: list[_Known] = []  # what was split or joined last, the newest first
 
     def choose(self, mask: torch.Tensor | None) -> None:
         """``mask`` ([B, T] bool) is true on prompt columns."""
         self.mask = mask
         self._parts = {}
-        self._cut = self._joined = None
+        self._known = []
 
     def split(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Rows of ``values`` ([B, W, ...], the last W columns): the prefill module's [P, ...], the others' [A, ...].
 
-        A tensor that was just split or joined is not cut again: query, key and value projections get the same one, and
-        it comes out of a norm.
+        A tensor that was split or joined a moment ago is not cut again: query, key and value projections get the same
+        one, and it comes out of a norm.
         """
-        known = next((known for known in (self._cut, self._joined) if known and known.is_of(values)), None)
-        self._cut = known or _Known(values, *_Split.apply(values, self._of(values)))
-        return self._cut.prompt, self._cut.answer
+        known = next((one for one in self._known if one.whole() is values), None)
+        known = known or _Known(weakref.ref(values), *_Split.apply(values, self._of(values)))
+        self._remember(known)
+        return known.prompt, known.answer
 
     def join(self, prompt: torch.Tensor, answer: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """The rows of :meth:`split` back in the places that they had in ``like``: [B, W, ...]."""
         joined: torch.Tensor = _Join.apply(prompt, answer, self._of(like)).unflatten(0, like.shape[:2])
-        self._joined = _Known(joined, prompt, answer)
+        # Not those of token ids: checkpointing asks for a gradient of the embeddings, which their parts would not have.
+        if like.is_floating_point():
+            self._remember(_Known(weakref.ref(joined), prompt, answer))
         return joined
+
+    def _remember(self, known: _Known) -> None:
+        alive = (one for one in self._known if one is not known and one.whole() is not None)
+        self._known = [known, *alive][:_REMEMBERED]
 
     def _of(self, values: torch.Tensor) -> Parts:
         if self.mask is None or values.shape[0] != self.mask.shape[0] or values.shape[1] > self.mask.shape[1]:

@@ -47,8 +47,7 @@ class OnePass(torch.nn.Module):
         ``prompt_columns`` every column is the prefill module's: ordinary fine-tuning.
         """
         self.columns.choose(prompt_columns)
-        keep = torch.arange(first, input_ids.shape[1], device=input_ids.device)
-        logits = self.model(input_ids=input_ids, logits_to_keep=keep, use_cache=False).logits
+        logits = self.model(input_ids=input_ids, logits_to_keep=input_ids.shape[1] - first, use_cache=False).logits
         return torch.nn.functional.cross_entropy(
             logits.flatten(0, 1).float(), targets[:, first:].flatten(), ignore_index=IGNORED, reduction="sum"
         )
