@@ -16,6 +16,7 @@ from sunfleet_api.golden import GOLDEN_FILE, GoldenPrompt, GoldenSet
 from sunfleet_api.worker import VerificationReport
 from sunfleet_fakes.harness import FakeEngine, expected_tokens
 from sunfleet_weights.cli import main
+from sunfleet_weights.verify import run
 from sunfleet_weights.verify.compare import difference, report
 
 PROMPTS = ((20, 21, 22), (23, 24), tuple(range(20, 60)))
@@ -42,15 +43,23 @@ def _as_started(prefill: FakeEngine, decode: FakeEngine) -> None:
         engine.configure(answer_tokens=ANSWER_TOKENS)
 
 
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that were waited for; nobody waits here."""
+    waited: list[float] = []
+    monkeypatch.setattr(run, "sleep", waited.append)
+    return waited
+
+
 @pytest.fixture
 def verify(tmp_path: Path, prefill: FakeEngine, decode: FakeEngine) -> Verify:
-    def run(folder: Path, *more: str) -> tuple[int, VerificationReport]:
+    def verified(folder: Path, *more: str) -> tuple[int, VerificationReport]:
         said = tmp_path / "report.json"
         ends = ["--prefill", prefill.url, "--decode", decode.url, *more]
         code = main(["verify", "pvc://golden/maths", "--to", str(folder), *ends, "--report", str(said)])
         return code, VerificationReport.model_validate(json.loads(said.read_bytes()))
 
-    return run
+    return verified
 
 
 def _right(prompt: tuple[int, ...], most: int) -> tuple[int, ...]:
@@ -123,6 +132,27 @@ def test_pods_that_are_gone_are_passed_over_as_long_as_others_answer(verify: Ver
     assert verify(tmp_path, "--decode", "http://127.0.0.1:9", "--prefill", "http://127.0.0.1:9")[0] == 0
     code, said = _alone(tmp_path)
     assert (code, said.error_reason) == (1, "EngineUnreachable")
+
+
+def test_a_new_pod_is_given_half_a_minute_to_become_known_to_the_network(
+    verify: Verify, tmp_path: Path, decode: FakeEngine, monkeypatch: pytest.MonkeyPatch, pauses: list[float]
+) -> None:
+    _written(tmp_path, (PROMPTS[0], _right(PROMPTS[0], 4)))
+    assert _alone(tmp_path)[0] == 1
+    assert pauses[0] == 0, "another pod is asked at once"
+    assert 30 <= sum(pauses) <= 60
+    waited: list[float] = []
+
+    def until_it_is_known(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            decode.reset()
+            decode.configure(answer_tokens=ANSWER_TOKENS)
+
+    monkeypatch.setattr(run, "sleep", until_it_is_known)
+    decode.configure(fail_status=503, fail_message="not yet")
+    assert verify(tmp_path) == (0, VerificationReport(passed=1, total=1))
+    assert len(waited) == 3
 
 
 def _alone(folder: Path) -> tuple[int, VerificationReport]:

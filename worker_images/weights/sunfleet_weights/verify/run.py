@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
+from time import sleep
 from typing import Final
 
 import httpx2
@@ -25,7 +26,9 @@ from sunfleet_weights.verify.legs import Pair
 
 # One answer of 32 tokens, on a pod that is busy with other clients' requests.
 _TIMEOUT: Final = httpx2.Timeout(120, connect=10)
-_ATTEMPTS: Final = 3  # of a prompt whose pods do not answer, each on the next pair
+# Seconds before a prompt whose pods did not answer is tried again, each time on the next pair. Where NetworkPolicies
+# are enforced, a pod that has just started is refused until the network knows it: this one's address is new, too.
+_PAUSES: Final = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
 _log = logging.getLogger(__name__)
 
 
@@ -77,16 +80,20 @@ def verify(
 
 
 def _compared(golden: GoldenPrompt, pairs: Sequence[Pair], number: int, salt: str) -> str:
-    for attempt in range(_ATTEMPTS):
+    given, pair = _answered(golden, pairs, number, salt)
+    text = difference(given, golden.token_ids)
+    _log.info("prompt %d: %s (%s)", number, text or "exact", pair)
+    return f"{text} ({pair})" if text else ""
+
+
+def _answered(golden: GoldenPrompt, pairs: Sequence[Pair], number: int, salt: str) -> tuple[list[int], Pair]:
+    for attempt, pause in enumerate((*_PAUSES, None)):
         pair = pairs[(number + attempt) % len(pairs)]
         try:
-            given = pair.answer(golden.prompt_token_ids, len(golden.token_ids), salt)
+            return pair.answer(golden.prompt_token_ids, len(golden.token_ids), salt), pair
         except (EngineUnreachable, EngineRefused) as error:
             _log.warning("prompt %d: %s", number, error)
-            if attempt + 1 == _ATTEMPTS:
+            if pause is None:
                 raise
-            continue
-        text = difference(given, golden.token_ids)
-        _log.info("prompt %d: %s (%s)", number, text or "exact", pair)
-        return f"{text} ({pair})" if text else ""
+            sleep(pause)
     raise AssertionError("the last attempt returns or raises")  # pragma: no cover
