@@ -32,15 +32,21 @@ class Cluster:
         self._api = api = connected(context)
         self._objects, self._core = client.CustomObjectsApi(api), client.CoreV1Api(api)
 
-    def every(self, plural: str, namespace: str | None) -> Sequence[Json]:
-        """All objects of a kind, of one namespace or of all (``None``)."""
+    def every(self, plural: str, namespace: str | None, *, newer: bool = False) -> Sequence[Json]:
+        """All objects of a kind, of one namespace or of all (``None``); of a ``newer`` kind none where the cluster's
+        CRDs are too old to have it."""
         group, version, wait = names.GROUP, names.VERSION, _TIMEOUT_SECONDS
         objects = self._objects
 
         def ask() -> object:
-            if namespace is None:
-                return objects.list_cluster_custom_object(group, version, plural, _request_timeout=wait)
-            return objects.list_namespaced_custom_object(group, version, namespace, plural, _request_timeout=wait)
+            try:
+                if namespace is None:
+                    return objects.list_cluster_custom_object(group, version, plural, _request_timeout=wait)
+                return objects.list_namespaced_custom_object(group, version, namespace, plural, _request_timeout=wait)
+            except ApiException as error:
+                if newer and error.status == 404:
+                    return {"items": []}
+                raise
 
         return list(self._answer(ask, plural)["items"])
 

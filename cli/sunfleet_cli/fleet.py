@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 Json = Mapping[str, Any]
-COLUMNS = ("kind", "namespace", "name", "ready", "reason", "pods", "scaler", "wants", "decoder", "message")
+COLUMNS = ("kind", "namespace", "name", "ready", "reason", "pods", "scaler", "wants", "decoder", "pool", "message")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One object. ``pods`` is ready/existing, ``wants`` the scaler's count where it is another one."""
+    """One object. ``pods`` is ready/existing, ``wants`` the scaler's count where it is another one. A task with a
+    ``pool`` has no pods of its own: its are those that hold its adapter."""
 
     kind: str
     namespace: str
@@ -23,6 +24,7 @@ class Row:
     scaler: str
     wants: str
     decoder: str
+    pool: str
     message: str
 
     def cells(self) -> list[str]:
@@ -32,17 +34,17 @@ class Row:
         return asdict(self)
 
 
-def rows(decoders: Sequence[Json], models: Sequence[Json]) -> list[Row]:
-    """Each decoder, then its tasks; tasks without a decoder last."""
+def rows(decoders: Sequence[Json], pools: Sequence[Json], models: Sequence[Json]) -> list[Row]:
+    """Each decoder, then its prefill pools and its tasks; what has no decoder last."""
     known = {(d["metadata"]["namespace"], d["metadata"]["name"]): d for d in decoders}
-    of: dict[tuple[str, str], list[Json]] = {}
-    for model in models:
-        of.setdefault(decoder_of(model), []).append(model)
+    of: dict[tuple[str, str], list[Row]] = {}
+    for kind, every in (("PrefillPool", pools), ("SunModel", models)):
+        for live in every:
+            of.setdefault(decoder_of(live), []).append(row(kind, live))
     found: list[Row] = []
     for key in sorted(known):
-        found.append(row("SharedDecoder", known[key]))
-        found += [row("SunModel", model) for model in of.pop(key, [])]
-    return found + [row("SunModel", model) for key in sorted(of) for model in of[key]]
+        found += [row("SharedDecoder", known[key]), *of.pop(key, [])]
+    return found + [each for key in sorted(of) for each in of[key]]
 
 
 def row(kind: str, live: Json) -> Row:
@@ -51,24 +53,41 @@ def row(kind: str, live: Json) -> Row:
     scaling = status.get("scaling") or {}
     mode = ((live.get("spec") or {}).get("autoscaling") or {}).get("mode")
     wanted = scaling.get("desiredReplicas")
-    namespace, name = decoder_of(live) if kind == "SunModel" else ("", "")
+    decoder, pool = decoder_of(live) if kind != "SharedDecoder" else ("", ""), pool_of(live)
+    namespace = str(live["metadata"].get("namespace", ""))
     return Row(
         kind=kind,
-        namespace=str(live["metadata"].get("namespace", "")),
+        namespace=namespace,
         name=str(live["metadata"]["name"]),
         ready=str(ready.get("status", "Unknown")),
         reason=str(ready.get("reason", "")),
         pods=f"{status.get('readyReplicas', 0)}/{status.get('replicas', 0)}",
-        scaler=str(scaling.get("mode") or mode or "Fixed"),
+        scaler="" if any(pool) else str(scaling.get("mode") or mode or "Fixed"),
         wants="" if wanted is None or wanted == status.get("replicas", 0) else str(wanted),
-        decoder=name if namespace == live["metadata"].get("namespace") else f"{namespace}/{name}".strip("/"),
+        decoder=seen_from(namespace, decoder),
+        pool=seen_from(namespace, pool),
         message="" if ready.get("status") == "True" else str(ready.get("message", "")),
     )
 
 
-def decoder_of(model: Json) -> tuple[str, str]:
-    ref = (model.get("spec") or {}).get("decoderRef") or {}
-    return str(ref.get("namespace") or model["metadata"].get("namespace", "")), str(ref.get("name", ""))
+def decoder_of(live: Json) -> tuple[str, str]:
+    """Namespace and name of the decoder that a task or a prefill pool names."""
+    return _named(live, (live.get("spec") or {}).get("decoderRef") or {})
+
+
+def pool_of(live: Json) -> tuple[str, str]:
+    """Namespace and name of a task's prefill pool; empty where it has pods of its own."""
+    adapter = ((live.get("spec") or {}).get("prefill") or {}).get("adapter") or {}
+    return _named(live, adapter["poolRef"]) if adapter.get("poolRef") else ("", "")
+
+
+def _named(live: Json, ref: Json) -> tuple[str, str]:
+    return str(ref.get("namespace") or live["metadata"].get("namespace", "")), str(ref.get("name", ""))
+
+
+def seen_from(namespace: str, other: tuple[str, str]) -> str:
+    """The name alone within ``namespace``, else with its own."""
+    return other[1] if other[0] == namespace else "/".join(other).strip("/")
 
 
 def condition(live: Json, type_: str) -> Json:
@@ -127,6 +146,8 @@ def _problems(live: Json) -> list[str]:
 def _count(live: Json) -> str:
     spec, status = live.get("spec") or {}, live.get("status") or {}
     scaling, have = status.get("scaling") or {}, status.get("replicas", 0)
+    if any(pool := pool_of(live)):
+        return f"{have} pods of PrefillPool {'/'.join(pool)} hold its adapter: explain the pool for their number"
     if not scaling:
         return f"{have} pods: spec.replicas says {spec.get('replicas', 1)}"
     text = f"{have} pods: {scaling.get('mode')} scaler, {scaling.get('replicas', '?')} in effect"

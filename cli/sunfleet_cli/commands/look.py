@@ -12,6 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from sunfleet_api.prefill_pool import PREFILL_POOL
 from sunfleet_api.shared_decoder import SHARED_DECODER
 from sunfleet_api.sun_model import SUN_MODEL
 from sunfleet_cli import checkup, fleet
@@ -20,7 +21,7 @@ from sunfleet_cli.output import follow, output_option, show, table
 
 _KINDS: Final = {
     name: kind
-    for kind in (SHARED_DECODER, SUN_MODEL)
+    for kind in (SHARED_DECODER, SUN_MODEL, PREFILL_POOL)
     for name in (kind.kind.lower(), kind.plural, kind.singular, *kind.short_names)
 }
 _REFRESH_SECONDS: Final = 2.0
@@ -33,7 +34,7 @@ context_option = click.option("--context", help="Context of the kubeconfig. Defa
 @context_option
 @output_option
 def status(namespace: str | None, watch: bool, context: str | None, output: str) -> None:
-    """The whole fleet in one table: decoders, their tasks, pods, who scales them, what is wrong."""
+    """The whole fleet in one table: decoders, their prefill pools and tasks, pods, who scales them, what is wrong."""
     cluster = Cluster(context)
     if watch:
         follow(output, _looks(cluster, namespace))
@@ -50,7 +51,11 @@ def _looks(cluster: Cluster, namespace: str | None) -> Iterator[tuple[list[dict[
 
 
 def _rows(cluster: Cluster, namespace: str | None) -> list[fleet.Row]:
-    return fleet.rows(cluster.every(SHARED_DECODER.plural, namespace), cluster.every(SUN_MODEL.plural, namespace))
+    return fleet.rows(
+        cluster.every(SHARED_DECODER.plural, namespace),
+        cluster.every(PREFILL_POOL.plural, namespace, newer=True),
+        cluster.every(SUN_MODEL.plural, namespace),
+    )
 
 
 def _table(rows: list[fleet.Row]) -> Table:
@@ -63,7 +68,10 @@ def _table(rows: list[fleet.Row]) -> Table:
 @context_option
 @output_option
 def explain(what: str, namespace: str | None, context: str | None, output: str) -> None:
-    """Why an object is not Ready, and why it has this many pods. KIND/NAME is for example sun/maths or sdec/base."""
+    """Why an object is not Ready, and why it has this many pods.
+
+    KIND/NAME is for example sun/maths, sdec/base or spool/adapters.
+    """
     word, slash, name = what.partition("/")
     kind = _KINDS.get(word.lower())
     if not slash or kind is None or not name:

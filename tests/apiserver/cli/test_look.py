@@ -13,7 +13,7 @@ from sunfleet_api import names
 from sunfleet_apitest.client import Api
 from sunfleet_apitest.paths import collection
 from sunfleet_cluster.controlplane import RunningControlPlane
-from sunfleet_optest.objects import decoder, model
+from sunfleet_optest.objects import decoder, model, pool, pooled
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,6 +49,19 @@ def test_status_and_explain_read_live_objects(plane: RunningControlPlane, api: A
     assert "Unschedulable" in told
     assert "3 wanted: LoadRose: 3 needed" in told
     assert "need = 2.7" in told
+
+
+def test_prefill_pools_stand_with_their_decoder(plane: RunningControlPlane, api: Api, namespace: str) -> None:
+    put(api, namespace, decoder(), {"replicas": 1, "readyReplicas": 1})
+    put(api, namespace, pool(), {"replicas": 2, "readyReplicas": 2})
+    put(api, namespace, pooled(), {"replicas": 2, "readyReplicas": 2})
+    rows = json.loads(sunfleet(plane, "status", "-n", namespace, "-o", "json").stdout)
+    assert [(row["kind"], row["name"], row["pods"], row["pool"]) for row in rows] == [
+        ("SharedDecoder", "base", "1/1", ""),
+        ("PrefillPool", "spool", "2/2", ""),
+        ("SunModel", "maths", "2/2", "spool"),
+    ]
+    assert "spec.replicas says" in sunfleet(plane, "explain", "spool/spool", "-n", namespace).stdout
 
 
 def test_kubectl_finds_it_as_its_plugin(plane: RunningControlPlane, api: Api, namespace: str) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from kubernetes.client import CustomObjectsApi
+from kubernetes.client.exceptions import ApiException
 
 from sunfleet_cli import fleet
 from sunfleet_cli.commands import look
@@ -89,17 +91,49 @@ SCALING = {"mode": "BuiltIn", "replicas": 1, "desiredReplicas": 4, "reason": "Bu
            "lastDecisionTime": "2026-01-01T00:00:00Z", "inputs": {"need": "3.2"}}  # fmt: skip
 FLEET = (
     [live("SharedDecoder", "base")],
+    [live("PrefillPool", "adapters", spec={"decoderRef": {"name": "base"}})],
     [live("SunModel", "maths", scaling=SCALING), live("SunModel", "code", ready="False", reason="Unschedulable"),
      live("SunModel", "lost", spec={"decoderRef": {"name": "none", "namespace": "far"}})],
 )  # fmt: skip
 
 
-def test_rows_show_each_decoder_with_its_tasks_and_orphans_last() -> None:
+POOLED = live("SunModel", "lean", spec={
+    "decoderRef": {"name": "base"}, "prefill": {"adapter": {"uri": "hf://x/y", "poolRef": {"name": "adapters"}}},
+})  # fmt: skip
+
+
+def test_rows_show_each_decoder_with_its_pools_and_tasks_and_orphans_last() -> None:
     rows = fleet.rows(*FLEET)
-    assert [row.name for row in rows] == ["base", "maths", "code", "lost"]
-    assert (rows[1].scaler, rows[1].wants, rows[1].pods, rows[1].decoder) == ("BuiltIn", "4", "1/1", "base")
-    assert (rows[2].ready, rows[2].message) == ("False", "of code")
-    assert (rows[3].decoder, rows[0].message) == ("far/none", "")
+    assert [row.name for row in rows] == ["base", "adapters", "maths", "code", "lost"]
+    assert (rows[2].scaler, rows[2].wants, rows[2].pods, rows[2].decoder) == ("BuiltIn", "4", "1/1", "base")
+    assert (rows[3].ready, rows[3].message) == ("False", "of code")
+    assert (rows[4].decoder, rows[0].message) == ("far/none", "")
+    assert {row.pool for row in rows} == {""}
+
+
+def test_a_task_on_a_pool_names_it_and_has_no_scaler_of_its_own() -> None:
+    pools = [live("PrefillPool", "adapters", scaling=SCALING, spec={"decoderRef": {"name": "base"}})]
+    _, pool, task = fleet.rows(FLEET[0], pools, [POOLED])
+    assert (pool.kind, pool.decoder, pool.scaler, pool.wants) == ("PrefillPool", "base", "BuiltIn", "4")
+    assert (task.pool, task.scaler, task.decoder) == ("adapters", "", "base")
+    assert "1 pods of PrefillPool team/adapters hold its adapter" in fleet.explain("SunModel", POOLED).count
+
+
+def test_a_cluster_whose_crds_have_no_pools_yet_is_shown_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = {"prefillpools": 404}
+
+    def listed(_: object, group: str, version: str, plural: str, **__: object) -> dict[str, object]:
+        if plural in refusals:
+            raise ApiException(status=refusals[plural], reason="no")
+        return {"items": FLEET[0] if plural == "shareddecoders" else FLEET[2]}
+
+    monkeypatch.setattr("sunfleet_cli.cluster.connected", lambda _: None)
+    monkeypatch.setattr(CustomObjectsApi, "list_cluster_custom_object", listed)
+    assert [row["kind"] for row in json.loads(run("status", "-o", "json"))] == ["SharedDecoder", *["SunModel"] * 3]
+    refusals["prefillpools"] = 403
+    assert "prefillpools: 403" in refused("status")
+    refusals["shareddecoders"] = 404
+    assert "are the CRDs installed?" in refused("status")
 
 
 def test_an_explanation_names_every_problem_and_the_reason_of_the_count() -> None:
@@ -126,11 +160,11 @@ def test_a_fixed_count_is_explained_too() -> None:
 class FakeCluster:
     def __init__(self, context: str | None = None) -> None: ...
 
-    def every(self, plural: str, namespace: str | None) -> Sequence[dict[str, Any]]:
-        return FLEET[0] if plural == "shareddecoders" else FLEET[1]
+    def every(self, plural: str, namespace: str | None, *, newer: bool = False) -> Sequence[dict[str, Any]]:
+        return FLEET[("shareddecoders", "prefillpools", "sunmodels").index(plural)]
 
     def get(self, plural: str, namespace: str, name: str) -> dict[str, Any]:
-        return FLEET[1][0]
+        return FLEET[2][0]
 
     def events(self, namespace: str, uid: str) -> Sequence[dict[str, Any]]:
         return []
@@ -140,8 +174,9 @@ def test_the_fleet_is_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look, "Cluster", FakeCluster)
     said = run("status").splitlines()
     assert said[0].split()[:3] == ["KIND", "NAMESPACE", "NAME"]
-    assert len(said) == 5
-    assert [row["name"] for row in json.loads(run("status", "-o", "json"))] == ["base", "maths", "code", "lost"]
+    assert len(said) == 6
+    found = [row["name"] for row in json.loads(run("status", "-o", "json"))]
+    assert found == ["base", "adapters", "maths", "code", "lost"]
 
 
 def test_the_fleet_is_looked_at_again_until_it_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +189,7 @@ def test_the_fleet_is_looked_at_again_until_it_is_interrupted(monkeypatch: pytes
             raise KeyboardInterrupt
 
     monkeypatch.setattr(look, "Cluster", FakeCluster)
-    monkeypatch.setattr(FakeCluster, "every", lambda _, plural, __: [] if plural == "shareddecoders" else shown)
+    monkeypatch.setattr(FakeCluster, "every", lambda _, plural, __, **___: shown if plural == "sunmodels" else [])
     monkeypatch.setattr("time.sleep", pause)
     looks = [json.loads(line) for line in run("status", "--watch", "-o", "json").splitlines()]
     assert [len(rows) for rows in looks] == [1, 2, 3]
@@ -163,7 +198,7 @@ def test_the_fleet_is_looked_at_again_until_it_is_interrupted(monkeypatch: pytes
 
 def test_an_object_is_named_by_kind_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look, "Cluster", FakeCluster)
-    for what in ("sun/maths", "sunmodel/maths", "SunModels/maths"):
+    for what in ("sun/maths", "sunmodel/maths", "SunModels/maths", "spool/maths"):
         assert "need = 3.2" in run("explain", what, "-n", "team")
     for what in ("maths", "pod/x", "sun/"):
         assert "KIND/NAME" in refused("explain", what, "-n", "team")
