@@ -95,9 +95,17 @@ def _assembled(events: Sequence[Json]) -> Json:
     for block in body["content"]:
         arguments = block.pop("arguments")
         if arguments:
-            block["input"] = json.loads(arguments)
+            block["input"] = _parsed(arguments)
     assert rest[-1]["type"] == "message_stop", rest[-1]
     return body
+
+
+def _parsed(arguments: str) -> Any:
+    """A call that ``max_tokens`` cut off within its arguments stays text: a stream has said it by then."""
+    try:
+        return json.loads(arguments)
+    except json.JSONDecodeError:
+        return arguments
 
 
 def _add(block: Json, delta: Json) -> None:
