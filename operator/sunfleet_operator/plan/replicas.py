@@ -156,5 +156,7 @@ def _news(before: ScalingStatus, kept: Manifest, decision: Decision) -> bool:
 def _events(standing: Standing, count: int, told: Told | None) -> tuple[Event, ...]:
     if standing.mode != "BuiltIn" or told is None or not told.acts or standing.present in {None, count}:
         return ()
-    text = f"{standing.present} -> {count} pods: {told.decision.why}: {told.decision.message}"
-    return (Event("Normal", Reason.SCALED, shorten(text)),)
+    decision = told.decision
+    figures = ", ".join(f"{name} {value}" for name, value in decision.inputs.items())
+    text = f"{standing.present} -> {count} pods: {decision.why}: {decision.message}"
+    return (Event("Normal", Reason.SCALED, shorten(f"{text} ({figures})" if figures else text)),)

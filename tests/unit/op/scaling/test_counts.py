@@ -127,7 +127,7 @@ async def test_a_decision_reaches_the_child_and_the_status_says_why(world: World
     assert said["lastDecisionTime"]
     assert world.condition("SunModel", "maths", "ScalingReady")["reason"] == "DecidedFromMetrics"
     events = [live for live in world.store.all("Event") if live["reason"] == "Scaled"]
-    assert [event["message"] for event in events] == ["1 -> 4 pods: LoadRose: because"]
+    assert [event["message"] for event in events] == ["1 -> 4 pods: LoadRose: because (need 4)"]
 
 
 async def test_figures_that_move_without_a_change_are_not_written(world: World) -> None:
