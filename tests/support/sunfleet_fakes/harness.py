@@ -83,6 +83,7 @@ class FakeEngine(EngineControl):
         super().__init__(f"http://{host}:{port}")
         self.port = port
         self.side_channel_port = side_channel_port
+        self.admin_port = 0  # of a pool's pod, once it runs
         self._behaviour = behaviour or {}
         self._settings = settings
         self._process: subprocess.Popen[str] | None = None
@@ -114,6 +115,7 @@ class FakeEngine(EngineControl):
             raise RuntimeError(f"the fake engine ended at once with {self._process.wait(_START_SECONDS)}")
         where = json.loads(line)
         self.port, self.side_channel_port = where["port"], where["side_channel_port"]
+        self.admin_port = where["admin_port"]
         self.url = f"http://{self.host}:{self.port}"
         self.identity = where["identity"]
         return self

@@ -65,6 +65,9 @@ async def run(settings: WorkerSettings, fake: FakeSettings) -> None:
     port, engine.side_channel_port = (sock.getsockname()[1] for sock in sockets)
     if settings.metrics_port:
         sockets.append(_listen(fake.host, settings.metrics_port))
+    if engine.adapters is not None:
+        sockets.append(_listen(fake.host, settings.admin_port))
+        engine.admin_port = sockets[-1].getsockname()[1]
 
     def reset(scope: Scope) -> None:
         server.reset(scope)
@@ -79,7 +82,10 @@ async def run(settings: WorkerSettings, fake: FakeSettings) -> None:
         timeout_graceful_shutdown=1,
     )
     server = DrainingServer(config, engine)
-    where = {"port": port, "side_channel_port": engine.side_channel_port, "identity": engine.identity}
+    where = {
+        "port": port, "side_channel_port": engine.side_channel_port, "identity": engine.identity,
+        "admin_port": engine.admin_port,
+    }  # fmt: skip
     print(json.dumps(where), flush=True)
     drain = asyncio.create_task(server.drain())
     await server.serve(sockets=sockets)

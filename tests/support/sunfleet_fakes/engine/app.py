@@ -20,8 +20,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sunfleet_api import wire
+from sunfleet_api import pooling, wire
 from sunfleet_fakes.engine import generate, handover, metrics, tokens
+from sunfleet_fakes.engine.admin import Admin
 from sunfleet_fakes.engine.behaviour import Behaviour
 from sunfleet_fakes.engine.ledger import LeaseLostError
 from sunfleet_fakes.engine.request import ApiError, Kind, detokenize_body, tokenize_body
@@ -201,6 +202,7 @@ def create_app(engine: Engine, reset: Callable[[Scope], None]) -> Starlette:
     """The application of one engine; ``reset`` closes a request's connection with a RST."""
     controls = Controls(engine)
     key = engine.settings.api_key.get_secret_value()
+    admin = Admin(engine)
     guards = [Middleware(KeyGuard, key=key)] if key else []
     return Starlette(middleware=guards, routes=[
         Route("/health", controls.health),
@@ -215,6 +217,8 @@ def create_app(engine: Engine, reset: Callable[[Scope], None]) -> Starlette:
         Route(wire.PROGRESS_PATH, controls.progress),
         Route(wire.RELEASE_PATH, controls.release, methods=["POST"]),
         Route(handover.KV_PATH + "/{engine_id}/{request_id}", controls.kv),
+        Route(pooling.PATH, admin.get, methods=["GET"]),
+        Route(pooling.PATH, admin.put, methods=["PUT"]),
         Route("/fake/config", controls.get_config, methods=["GET"]),
         Route("/fake/config", controls.put_config, methods=["PUT", "PATCH"]),
         Route("/fake/requests", controls.requests),

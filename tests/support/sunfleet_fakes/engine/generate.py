@@ -55,6 +55,7 @@ class Leg:
         if engine.draining:
             raise ApiError(503, "this pod is shutting down", code="sun_draining", kind="ServiceUnavailable")
         request = parse(kind, raw, engine.settings.max_model_len)
+        module = engine.module(request.model)
         decoder = engine.settings.role == "decode"
         if not decoder:
             check_prefill(request)
@@ -63,9 +64,9 @@ class Leg:
         if engine.ledger.blocks_for(len(request.prompt) + request.reserve_tokens) > engine.ledger.capacity:
             raise ApiError(400, "the request needs more KV blocks than this engine has")
         async with engine.scheduled(self._record.id, len(request.prompt)):
-            await (self._decode(request) if decoder else self._prefill(request))
+            await (self._decode(request) if decoder else self._prefill(request, module))
 
-    async def _prefill(self, request: Generation) -> None:
+    async def _prefill(self, request: Generation, module: str) -> None:
         engine = self._engine
         behaviour = self._behaviour
         await self._phase(
@@ -74,7 +75,7 @@ class Leg:
         if self._behaviour.die_after_tokens == 0:
             await self._writer.die()
         engine.counters.prompt_tokens_by_source["local_compute"] += len(request.prompt)
-        kv = tokens.kv_tag(engine.identity, request.prompt)
+        kv = tokens.kv_tag(module, request.prompt)
         first = tokens.first_token(kv, _ENDLESS if request.resumed else self._natural_length(request))
         answer = self._answer_to(request)
         finish = "stop" if first == tokens.EOS else "length"

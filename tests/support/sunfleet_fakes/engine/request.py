@@ -78,7 +78,7 @@ def readable() -> Iterator[None]:
 
 
 def parse(kind: Kind, raw: bytes, max_model_len: int) -> Generation:
-    """Read a body. Raises :class:`ApiError` 400 or 404."""
+    """Read a body. Raises :class:`ApiError` 400."""
     with readable():
         return _parse(kind, raw, max_model_len)
 
@@ -89,8 +89,6 @@ def _parse(kind: Kind, raw: bytes, max_model_len: int) -> Generation:
     prompt = tuple(transfer.get(wire.KEY_PROMPT_TOKEN_IDS) or _prompt(kind, body))
     if not prompt:
         raise ApiError(400, "the prompt is empty")
-    if body.get("model") not in (wire.ENGINE_MODEL, wire.ENGINE_BASE_MODEL):
-        raise ApiError(404, f"The model `{body.get('model')}` does not exist.", kind="NotFoundError")
     if body.get("n") not in (None, 1):
         raise ApiError(400, "n must be 1: an engine makes one answer per hand-over")
     max_tokens = body.get("max_completion_tokens") or body.get("max_tokens")
@@ -105,7 +103,7 @@ def _parse(kind: Kind, raw: bytes, max_model_len: int) -> Generation:
     default = 16 if kind == "completion" else room
     return Generation(
         kind=kind,
-        model=str(body["model"]),
+        model=str(body.get("model")),
         prompt=prompt,
         max_tokens=int(max_tokens or default),
         reserve_tokens=int(wanted),

@@ -10,12 +10,16 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from sunfleet_api import wire
 from sunfleet_api.worker import WorkerSettings
 from sunfleet_fakes.engine import tokens
 from sunfleet_fakes.engine.behaviour import Behaviour, FakeSettings
 from sunfleet_fakes.engine.ledger import KvEntry, KvLedger
+from sunfleet_fakes.engine.pool import Adapters
+from sunfleet_fakes.engine.request import ApiError
 
 Outcome = Literal["running", "completed", "refused", "disconnected", "failed", "killed"]
 _REMEMBERED_REQUESTS = 2000
@@ -55,6 +59,7 @@ class Engine:
     def __init__(self, settings: WorkerSettings, fake: FakeSettings) -> None:
         self.settings = settings
         self.identity = fake.identity or tokens.module_identity(settings.model_path, settings.adapter_path)
+        self.adapters = Adapters(Path(settings.adapters_path)) if settings.adapters_path else None
         self._initial = self.behaviour = fake.behaviour
         self.ledger = KvLedger(fake.behaviour.kv_blocks, settings.block_size)
         self.counters = Counters()
@@ -63,6 +68,7 @@ class Engine:
         self.waiting = 0
         self.draining = False
         self.side_channel_port = settings.side_channel_port
+        self.admin_port = 0  # of a pool's pod, once it listens
         self._changed = asyncio.Condition()
         self._faulty_requests_left = fake.behaviour.requests
 
@@ -76,6 +82,18 @@ class Engine:
         """Requests in flight, or KV that a decoder has still to read."""
         self.ledger.expire(time.monotonic())
         return bool(self.running or self.waiting or self.ledger.leases)
+
+    def module(self, name: str) -> str:
+        """Identity of the module that a request names. Raises :class:`ApiError` where this pod does not serve it."""
+        if self.adapters is not None:
+            files = self.adapters.find(name)
+            if files is None:
+                text = "this pod has not loaded the adapter that the request names"
+                raise ApiError(503, text, code="sun_adapter_not_loaded", kind="ServiceUnavailable")
+            return tokens.module_identity(self.settings.model_path, str(files))
+        if name not in (wire.ENGINE_MODEL, wire.ENGINE_BASE_MODEL):
+            raise ApiError(404, f"The model `{name}` does not exist.", kind="NotFoundError")
+        return self.identity
 
     def configure(self, behaviour: Behaviour) -> None:
         """Behave like this from the next request on."""
