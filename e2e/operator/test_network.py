@@ -11,19 +11,11 @@ import pytest
 from sunfleet_api import names
 from support.fleets import Fleet
 from support.kubectl import Json, Kubectl, KubectlError, wait_until
+from support.reach import reaches
 
 pytestmark = pytest.mark.timeout(240)
 API, METRICS, SIDE, KV = names.ENGINE_PORT, names.METRICS_PORT, names.SIDE_CHANNEL_PORT, names.KV_PORT_FIRST
 SYSTEM = "sunfleet-system"
-_TRY = """
-import socket, sys
-try:
-    socket.create_connection((sys.argv[1], int(sys.argv[2])), 2).close()
-except OSError:
-    print("no")
-else:
-    print("yes")
-"""
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +59,8 @@ class Network:
 
     def reached(self, client: str, server: Json, port: int, *, namespace: str = "") -> bool:
         """Whether a TCP connection from ``client`` (a pod, or kind/name) is accepted."""
-        arguments = ("exec", client, "--namespace", namespace or self._fleet.namespace, "--")
-        address = server["status"]["podIP"]
-        said = self._fleet.kubectl.run(*arguments, "python", "-c", _TRY, address, str(port)).strip()
-        assert said in {"yes", "no"}, said
-        return said == "yes"
+        where, address = namespace or self._fleet.namespace, server["status"]["podIP"]
+        return reaches(self._fleet.kubectl, client, where, address, port)
 
     def opens(self, client: str, server: Json, port: int, *, namespace: str = "") -> None:
         """Wait until it is: a policy engine is a moment behind new pods."""
@@ -168,9 +157,8 @@ def _listening(fleet: Fleet, pod: Json, port: int) -> Iterator[None]:
 
 def _until_it_listens(fleet: Fleet, pod: Json, port: int) -> None:
     def local() -> bool:
-        here = ("exec", _name(pod), "--namespace", fleet.namespace, "--", "python", "-c", _TRY, "127.0.0.1", str(port))
         try:
-            return fleet.kubectl.run(*here).strip() == "yes"
+            return reaches(fleet.kubectl, _name(pod), fleet.namespace, "127.0.0.1", port)
         except KubectlError:
             return False
 

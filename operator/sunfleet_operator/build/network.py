@@ -83,14 +83,22 @@ def of_task(key: Key, decoders: Iterable[Key]) -> Fellows:
 
 def of_decoder(key: Key, allowed: AllowedNamespaces) -> Fellows:
     """Prefill pods and verifiers of the namespaces whose tasks may attach."""
+    return Fellows((_of_tasks(key, allowed, names.ROLE_PREFILL),), _of_tasks(key, allowed, names.ROLE_VERIFIER))
+
+
+def of_pool(key: Key, decoder: Key, allowed: AllowedNamespaces) -> Fellows:
+    """The decode pods, and verifiers of the namespaces whose tasks may share these pods."""
+    decode = _peer(_named(decoder.namespace), labels.pool_selector(decoder))
+    return Fellows((decode,), _of_tasks(key, allowed, names.ROLE_VERIFIER))
+
+
+def _of_tasks(key: Key, allowed: AllowedNamespaces, role: str) -> Peer:
+    """Pods of a role, of the tasks that ``key`` lets attach."""
     if allowed.from_ == "Selector" and allowed.selector is not None:
         spaces = allowed.selector.to_wire()
     else:
         spaces = {} if allowed.from_ == "All" else _named(key.namespace)
-    prefill, verifiers = (
-        _peer(spaces, {**labels.OURS, names.LABEL_ROLE: role}) for role in (names.ROLE_PREFILL, names.ROLE_VERIFIER)
-    )
-    return Fellows((prefill,), verifiers)
+    return _peer(spaces, {**labels.OURS, names.LABEL_ROLE: role})
 
 
 def routers(namespace: str) -> tuple[Peer, ...]:

@@ -38,11 +38,13 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Pods:
-    """Addresses of engine pods that answer, and the digest of their decoder."""
+    """Addresses of engine pods that answer, and the digest of their decoder. ``adapter``: the module's name on the pods
+    of a PrefillPool."""
 
     prefill: Sequence[str]
     decode: Sequence[str]
     decoder_digest: str
+    adapter: str = ""
 
 
 def verifier_job(
@@ -66,6 +68,7 @@ def verifier_job(
         "verify", prompts.weights.uri, "--to", prompts.weights.path, "--salt", f"verify-{check}",
         *(["--decoder", engines.decoder_digest] if engines.decoder_digest else []),
         *(["--expect", prompts.sha256] if prompts.sha256 else []),
+        *(["--module", engines.adapter] if engines.adapter else []),
         *(word for ip in engines.prefill for word in ("--prefill", _url(ip))),
         *(word for ip in engines.decode for word in ("--decode", _url(ip))),
     ]  # fmt: skip

@@ -32,7 +32,7 @@ from sunfleet_operator.plan.verify import Check
 from sunfleet_operator.plan.weights import next_number
 from sunfleet_operator.records import CanaryRecord, ModelRevision
 from sunfleet_operator.references import canary_of
-from sunfleet_operator.types import Ref, metadata, spec_of, status_of
+from sunfleet_operator.types import Ref, metadata, revision_of, spec_of, status_of
 
 _LOOK_AGAIN_SECONDS: Final = 15
 _EVENTS: Final = {
@@ -132,8 +132,9 @@ def checked(
     """Golden prompts for one candidate."""
     if made.target is None or made.module is None or observed.decoder is None:
         return Check(cleared=True)
+    pods = [pod for pod in observed.children.pods if revision_of(pod) == made.target.revision]
     subject = verify.Subject(
-        made.target, made.module, observed.decoder, observed.decoder_deployments, observed.decode_pods
+        made.target, made.module, pods, observed.decoder, observed.decoder_deployments, observed.decode_pods
     )
     facts = verify.Facts(
         observed.live, observed.key, observed.children, model.spec.verification, subject, observed.config_map,

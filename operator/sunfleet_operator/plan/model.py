@@ -100,7 +100,9 @@ def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal:
     ]
     taken = revisions.taken(observed.live, observed.key, observed.children)
     verdicts = refused(verdicts, refusal or taken)
-    verdicts.append(conditions.ready(_counting(model, want, verdicts), MODEL_ROLL_UP, zero=want.count == 0))
+    verdicts.append(
+        conditions.ready(verify.counting(model, verdicts, none=want.count == 0), MODEL_ROLL_UP, zero=want.count == 0)
+    )
     back = revisions.taken_back(observed.live, observed.key, observed.children)
     before, after = _writes(observed, outcome, defaults.visitors)
     held = model.spec.paused
@@ -135,13 +137,6 @@ def needs(observed: ObservedModel) -> Needs:
         return Needs(canary_decoder=beside)
     source = asked.golden_prompts.config_map_ref if asked.golden_prompts else None
     return Needs(config_map=source.name if source else "", decode_pods=True, canary_decoder=beside)
-
-
-def _counting(model: SunModel, want: Wanted, verdicts: list[Verdict]) -> list[Verdict]:
-    """Those that ``Ready`` is made of: a check that only warns, or that no pod is there for, holds nothing back."""
-    asked = model.spec.verification
-    passed_over = asked is not None and (asked.policy == "Warn" or want.count == 0)
-    return [verdict for verdict in verdicts if not passed_over or verdict.type != ConditionType.VERIFIED]
 
 
 def _scaling_facts(observed: ObservedModel, model: SunModel) -> replicas.Facts:
@@ -186,7 +181,7 @@ def _decide(observed: ObservedModel, model: SunModel, defaults: Defaults, want: 
     verdicts = (
         *base.verdicts,
         *_pod_verdicts(observed, model, want, base.standing.contract, fleet, rolled),
-        *_verified(check, serving),
+        *verify.verified(check, serving),
     )
     percent = steps.shares(dict(percent), decided.revision, decided.percent)
     checks = (check, *([entrant.check] if entrant else []))
@@ -228,16 +223,6 @@ def _canary(
         room = max(0, (want.room or 0) - max(0, sum(rolled.replicas.values() if rolled else ()) - want.count))
     others = Others(percent, fleet.target.revision if fleet else "", rolled is not None and rolled.done, room)
     return canary.decide(entrant, observed, model, want, others, now)
-
-
-def _verified(check: Check, serving: ModelRevision | None) -> list[Verdict]:
-    """``Verified``, where it was asked for, and who serves meanwhile."""
-    if check.verdict is None:
-        return []
-    verdict = check.verdict
-    if check.rejected and serving is not None:
-        return [replace(verdict, message=f"{verdict.message}; revision {serving.revision} goes on serving")]
-    return [verdict]
 
 
 def _current(observed: ObservedModel, known: list[ModelRevision]) -> str:

@@ -84,7 +84,7 @@ def plan(observed: ObservedPool, defaults: Defaults, now: datetime, *, refusal: 
     verdicts = refused([*_verdicts(observed, pool, outcome), *made.verdicts], refusal or taken)
     verdicts.append(conditions.ready(verdicts, POOL_ROLL_UP, zero=want.count == 0))
     held, rolled, seats = pool.spec.paused, outcome.rolled, outcome.seating
-    fellows = network.of_task(observed.key, [decoder_of(observed.live)])
+    fellows = network.of_pool(observed.key, decoder_of(observed.live), pool.spec.allowed_models.namespaces)
     beside = revisions.pool_writes(observed.live, observed.key, observed.children, defaults.visitors, fellows)
     writes = (*made.writes, *outcome.resolution.writes, *beside, *(rolled.before if rolled else ()))
     return Plan(

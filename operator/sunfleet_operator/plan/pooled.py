@@ -19,7 +19,7 @@ from sunfleet_api.conditions import MODEL_ROLL_UP, ConditionType, Reason
 from sunfleet_api.digests import KVFingerprint
 from sunfleet_api.fingerprint import revision_hash
 from sunfleet_api.inactive import inactive_fields
-from sunfleet_api.pooling import adapter_name, announced
+from sunfleet_api.pooling import announced
 from sunfleet_api.prefill_pool import Lora, PrefillPool
 from sunfleet_api.sun_model import PooledAdapter, PrefillModelStatus, SunModel, SunModelStatus
 from sunfleet_api.weights import parse_uri
@@ -28,14 +28,15 @@ from sunfleet_operator import records
 from sunfleet_operator.build import labels
 from sunfleet_operator.build.adapters import mounted_at
 from sunfleet_operator.build.volumes import GivenVolumes
-from sunfleet_operator.build.weights import MOUNTED_SCHEMES, adapter_weights
+from sunfleet_operator.build.weights import MOUNTED_SCHEMES, adapter_weights, resolved
 from sunfleet_operator.observed import Defaults, ObservedModel
-from sunfleet_operator.plan import conditions, revisions, status, task, traffic, weights
+from sunfleet_operator.plan import conditions, pooled_check, revisions, status, task, traffic, verify, weights
 from sunfleet_operator.plan.actions import Delete, Plan, Write
-from sunfleet_operator.plan.common import ignored, paused, refused
+from sunfleet_operator.plan.common import ignored, paused, refused, soonest
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.plan.profiles import Effective
 from sunfleet_operator.plan.revisions import Fleet
+from sunfleet_operator.plan.verify import Check, counting, verified
 from sunfleet_operator.records import DecoderRevision, ModelRevision
 from sunfleet_operator.references import pool_of
 from sunfleet_operator.types import (
@@ -72,13 +73,16 @@ class _Pool:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The parts of a plan that the status tells of. ``target`` is wanted, ``current`` serves after this step."""
+    """The parts of a plan that the status tells of. ``target`` is wanted, ``current`` serves after this step, and the
+    spec asks for ``update``: wrong answers keep it from being wanted."""
 
     resolution: weights.Resolution
     verdicts: tuple[Verdict, ...]
+    check: Check
     routes: list[dict[str, Any]]
     current: str
     target: ModelRevision | None
+    update: str
     pods: int  # that serve it
     known: tuple[ModelRevision, ...]
     before: tuple[Write, ...]
@@ -94,27 +98,22 @@ def plan(
     verdicts = [
         *outcome.verdicts,
         *made.verdicts,
-        *ignored((*inactive_fields(model.spec), *_not_of_pools(model))),
+        *ignored((*inactive_fields(model.spec), *(["spec.canary"] if model.spec.canary else []))),
         *paused(spec_paused=model.spec.paused),
     ]
     verdicts = refused(verdicts, refusal)
-    verdicts.append(conditions.ready(verdicts, MODEL_ROLL_UP, zero=pool.asleep))
-    held = model.spec.paused
+    counted = counting(model, verdicts, none=pool.asleep)
+    verdicts.append(conditions.ready(counted, MODEL_ROLL_UP, zero=pool.asleep))
+    held, check = model.spec.paused, outcome.check
     return Plan(
         before=() if held else (*made.writes, *outcome.before),
         status=status.write(observed.live, _fields(observed, model, outcome), verdicts, now),
         after=() if held else outcome.after,
         events=status.events(observed.live, verdicts),
-        requeue_after=outcome.resolution.requeue_after,
+        requeue_after=soonest(outcome.resolution.requeue_after, check.requeue_after),
         effective=made.live if made.used else None,
+        checks=(check.result,) if check.result and not held else (),
     )
-
-
-def _not_of_pools(model: SunModel) -> list[str]:
-    """What acts only on tasks with pods of their own."""
-    checks = model.spec.verification
-    asked = checks is not None and checks.checks
-    return ["spec.canary"] * (model.spec.canary is not None) + ["spec.verification (golden prompts)"] * asked
 
 
 def _pool(observed: ObservedModel, model: SunModel) -> _Pool:
@@ -188,24 +187,57 @@ def _decide(observed: ObservedModel, model: SunModel, pool: _Pool, defaults: Def
     target = _target(observed, model, contract, resolution.report) if fits.status == "True" else None
     if model.spec.paused and target not in known:
         target = None
-    wanted = target or serving
+    check = _check(observed, model, pool, target, resolution.report, defaults, serving=_is(target, current), now=now)
+    wanted = serving if target is None or (check.rejected and serving is not None) else target
     if target is not None:
         known = [target, *(record for record in known if record.revision != target.revision)]
     usable = _usable(observed, known)
     gone = shut or (refs.reason == Reason.POOL_NOT_FOUND and not moving) or standing.no_traffic
-    routes, current = _routes(observed, model, known, usable, current, wanted, none=gone)
+    free = check.cleared or wanted is not target
+    routes, current = _routes(observed, model, known, usable, current, wanted, free=free, none=gone)
     done = wanted is not None and current == wanted.revision
     fleet = Fleet(observed.live, observed.key, observed.children, wanted, current, usable) if wanted else None
     verdicts = (
         accepted, refs, resolution.verdict, fits, _decoder_ready(observed, contract),
         _prefill_ready(observed, pool, usable.get(wanted.revision, 0) if wanted else 0, wanted),
-        *([_progress(wanted, done=done)] if wanted else ()),
+        *([_progress(wanted, done=done or pool.asleep, loaded=bool(usable.get(wanted.revision)))] if wanted else ()),
+        *verified(check, serving),
     )  # fmt: skip
+    update = target or wanted
+    there = wanted is not None and wanted.pool == _name(pool_of(observed.live))  # else its own pods, or others', serve
+    checking = (*verify.stale_jobs(observed.children, (check,)), *check.writes)
     return _Outcome(
-        resolution, verdicts, routes, current, wanted, usable.get(current, 0), tuple(known),
-        before=(*resolution.writes, *(revisions.record_writes(fleet) if fleet else ())),
-        after=tuple(_leave(observed, model, fleet, shut=shut)) if (fleet and done) or shut else (),
+        resolution, verdicts, check, routes, current, wanted, update.revision if update else "",
+        usable.get(current, 0), tuple(known),
+        before=(*resolution.writes, *(revisions.record_writes(fleet) if fleet else ()), *checking),
+        after=tuple(_leave(observed, model, fleet, shut=shut)) if (fleet and done and there) or shut else (),
     )  # fmt: skip
+
+
+def _is(record: ModelRevision | None, revision: str) -> bool:
+    return record is not None and record.revision == revision
+
+
+def _check(
+    observed: ObservedModel,
+    model: SunModel,
+    pool: _Pool,
+    target: ModelRevision | None,
+    report: ResolverReport | None,
+    defaults: Defaults,
+    *,
+    serving: bool,
+    now: datetime,
+) -> Check:
+    """Golden prompts of the revision that is asked for, on those pods that have it."""
+    if target is None or report is None or pool.spec is None:
+        return Check(cleared=True)
+    source, pod = model.spec.prefill.source, pool.spec.spec.template.spec
+    secret = source.credentials_secret_ref.name if source.credentials_secret_ref else ""
+    module = resolved(adapter_weights(source.uri, secret, pool.given), report)
+    near = pool.spec.metadata.namespace == observed.key.namespace
+    extra = weights.inherited(pod) if near else {}
+    return pooled_check.checked(observed, model, target, module, extra, defaults, serving=serving, now=now)
 
 
 def _resolve(
@@ -287,7 +319,7 @@ def _usable(observed: ObservedModel, known: Iterable[ModelRevision]) -> dict[str
         elif record.pool != here:
             usable[record.revision] = 1
         else:
-            name = adapter_name(observed.key.namespace, observed.key.name, record.revision)
+            name = pooled_check.adapter_of(observed.key, record)
             usable[record.revision] = sum(_serves(pod, name, readable) for pod in observed.pool_pods)
     return usable
 
@@ -307,17 +339,20 @@ def _routes(
     current: str,
     wanted: ModelRevision | None,
     *,
+    free: bool,
     none: bool,
 ) -> tuple[list[dict[str, Any]], str]:
-    """``status.traffic``, and the revision that serves by itself after this step."""
+    """``status.traffic``, and the revision that serves by itself after this step. ``free``: ``wanted`` may be it."""
     if model.spec.paused and not none:
         return [dict(entry) for entry in status_of(observed.live).get("traffic") or ()], current
     if none or wanted is None:
         return [], current
     asleep = observed.pool is not None and _asleep(observed.pool)
-    if usable.get(wanted.revision) or asleep:
+    if (usable.get(wanted.revision) or asleep) and free:
         current = wanted.revision
-    percent = {current: 100} if current else {}
+    # Requests of a task that never had pods are held and bring some up, on which it is then checked.
+    receives = current or (wanted.revision if asleep else "")
+    percent = {receives: 100} if receives else {}
     uid = str(metadata(observed.live)["uid"])
     return [entry.to_wire() for entry in traffic.entries(observed.key, uid, percent, known)], current
 
@@ -372,11 +407,12 @@ def _prefill_ready(observed: ObservedModel, pool: _Pool, serving: int, wanted: M
     return Verdict(type_, "False", Reason.ADAPTER_LOADING, f"the pods of PrefillPool {name} are loading it")
 
 
-def _progress(wanted: ModelRevision, *, done: bool) -> Verdict:
+def _progress(wanted: ModelRevision, *, done: bool, loaded: bool) -> Verdict:
     text = f"revision {wanted.revision}"
     if done:
         return Verdict(ConditionType.PROGRESSING, "False", Reason.ROLLOUT_COMPLETE, text)
-    return Verdict(ConditionType.PROGRESSING, "True", Reason.ROLLING_OUT, f"{text} is not loaded by any pod yet")
+    why = "is loaded, and waits for its golden prompts (Verified)" if loaded else "is not loaded by any pod yet"
+    return Verdict(ConditionType.PROGRESSING, "True", Reason.ROLLING_OUT, f"{text} {why}")
 
 
 def _fields(observed: ObservedModel, model: SunModel, outcome: _Outcome) -> dict[str, object]:
@@ -395,10 +431,11 @@ def _fields(observed: ObservedModel, model: SunModel, outcome: _Outcome) -> dict
         updated_replicas=outcome.pods if wanted and wanted.revision == outcome.current else 0,
         selector=labels.selector_text(labels.pool_selector(observed.key)),
         current_revision=outcome.current,
-        update_revision=wanted.revision if wanted else "",
+        update_revision=outcome.update,
         model=module,
         kv_fingerprint=KVFingerprint.model_validate(theirs) if theirs and outcome.current else KVFingerprint(),
         effective_traffic=model.spec.traffic if observed.profiles else None,
+        verification=outcome.check.status,
     ).to_wire()
     for computed in ("conditions", "observedGeneration"):
         made.pop(computed)
@@ -416,7 +453,7 @@ def still_routed(key: Key, routes: object, known: Iterable[ModelRevision]) -> li
 def _adapters(key: Key, wanted: set[str], known: Iterable[ModelRevision]) -> list[dict[str, Any]]:
     return [
         PooledAdapter(
-            name=adapter_name(key.namespace, key.name, record.revision),
+            name=pooled_check.adapter_of(key, record),
             pool=record.pool,
             uri=record.uri,
             digest=record.digest,

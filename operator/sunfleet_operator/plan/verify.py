@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from sunfleet_api import names
 from sunfleet_api.conditions import ConditionType, Reason
 from sunfleet_api.fingerprint import revision_hash
 from sunfleet_api.golden import GOLDEN_FILE
+from sunfleet_api.sun_model import SunModel
 from sunfleet_api.verification import Verification, VerificationStatus
 from sunfleet_api.weights import parse_uri
 from sunfleet_api.worker import VerificationReport
@@ -57,13 +58,16 @@ _TYPE: Final = ConditionType.VERIFIED
 
 @dataclass(frozen=True)
 class Subject:
-    """The revision to check, its module as it stands in a pod, and its decoder."""
+    """The revision to check, its module as it stands in a pod, its prefill pods, and its decoder. ``adapter``: the
+    module's name on the pods of a PrefillPool."""
 
     revision: ModelRevision
     module: Weights
+    prefill_pods: Sequence[Json]
     decoder: Json
     decode_deployments: Sequence[Json]
     decode_pods: Sequence[Json]
+    adapter: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,23 @@ def check(facts: Facts, now: datetime) -> Check:
     if not decoder[1]:
         return _open(facts, last, _waiting("waits for a decode pod that reads this task's KV"))
     return _run(facts, asked, prompts, decoder, last, now)
+
+
+def counting(model: SunModel, verdicts: Sequence[Verdict], *, none: bool) -> list[Verdict]:
+    """Those that ``Ready`` is made of: a check that only warns, or that no pod is there for, holds nothing back."""
+    asked = model.spec.verification
+    passed_over = none or (asked is not None and asked.policy == "Warn")
+    return [verdict for verdict in verdicts if not passed_over or verdict.type != _TYPE]
+
+
+def verified(check: Check, serving: ModelRevision | None) -> list[Verdict]:
+    """``Verified``, where it was asked for, and who serves meanwhile."""
+    if check.verdict is None:
+        return []
+    verdict = check.verdict
+    if check.rejected and serving is not None:
+        return [replace(verdict, message=f"{verdict.message}; revision {serving.revision} goes on serving")]
+    return [verdict]
 
 
 def stale_jobs(children: Children, keep: Sequence[Check]) -> tuple[Write, ...]:
@@ -189,9 +210,10 @@ def _run(
     if facts.paused:
         return _open(facts, last, _waiting("nothing is checked while spec.paused is true"))
     engines = Pods(
-        _addresses(facts.children.pods, revision),
-        _addresses(facts.subject.decode_pods, decoder[1]),
+        _addresses(facts.subject.prefill_pods),
+        _addresses([pod for pod in facts.subject.decode_pods if revision_of(pod) == decoder[1]]),
         facts.subject.revision.decoder_digest,
+        facts.subject.adapter,
     )
     if not engines.prefill or not engines.decode:
         missing = "prefill" if not engines.prefill else "decode"
@@ -268,12 +290,12 @@ def _failure(said: VerificationReport | str | None) -> tuple[str, str] | None:
     return (Reason.VERIFICATION_FAILED, said) if said else None
 
 
-def _addresses(all_pods: Sequence[Json], revision: str) -> list[str]:
-    """Of pods of one revision that clients' requests could go to."""
+def _addresses(pods: Sequence[Json]) -> list[str]:
+    """Of those that clients' requests could go to."""
     found = [
         (name_of(pod), str(status_of(pod).get("podIP") or ""))
-        for pod in all_pods
-        if revision_of(pod) == revision and ready_since(pod) is not None and not is_terminating(pod)
+        for pod in pods
+        if ready_since(pod) is not None and not is_terminating(pod)
     ]
     return [ip for _, ip in sorted(found) if ip][:_MOST_PODS]
 

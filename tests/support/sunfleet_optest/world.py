@@ -53,7 +53,8 @@ class World:
     """Reconciles everything, lets controllers move, and again, until nothing changes any more.
 
     ``resolve`` is what a resolver says of a URI, ``healthy`` whether pods of a Deployment become available, ``verify``
-    what a verifier Job finds out (``None``: it runs on). ``with_pods``: Deployments have pods with addresses.
+    what a verifier Job finds out (``None``: it runs on). ``with_pods``: Deployments have pods with addresses
+    (those of pools always have).
     ``tuned``: what a Job that tunes or quantises says at its end (``None``: it works).
     """
 
@@ -135,7 +136,8 @@ class World:
             "readyReplicas": available,
             "availableReplicas": available,
         }
-        moved = self._run_pods(live, available) if self.with_pods else False
+        labels = live["spec"]["template"]["metadata"]["labels"]
+        moved = self._run_pods(live, available) if self.with_pods and names.LABEL_POOL not in labels else False
         if live.get("status") == status:
             return moved
         live["status"] = status

@@ -241,6 +241,18 @@ async def test_pods_of_its_own_go_once_the_pool_serves_and_come_back_before_it_l
     assert world.engines.loaded() == {"pool-pod-1": set()}
 
 
+async def test_while_there_is_no_pool_to_move_to_a_tasks_own_pods_stay_and_serve(world: World) -> None:
+    world.store.put(decoder())
+    world.store.put(model())
+    await world.settle()
+    before = world.deployments("maths")
+    world.store.put(pooled())
+    await world.settle()
+    assert world.deployments("maths").keys() == before.keys()
+    (entry,) = world.status("SunModel", "maths")["traffic"]
+    assert entry["prefill"]["selector"]
+
+
 async def test_a_pool_without_pods_is_woken_by_requests_so_its_tasks_are_routable(world: World) -> None:
     await _start(world, replicas=0)
     assert _condition(world, "maths") == ("True", "ScaledToZero")
@@ -271,23 +283,7 @@ async def test_the_pods_are_started_for_many_adapters_and_bring_a_downloader(wor
     assert {"name": "weights", "mountPath": "/weights/claims/models", "readOnly": True} in engine["volumeMounts"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "named"),
-    [
-        ({"canary": {"decoderRef": {"name": "other"}}}, "spec.canary"),
-        ({"verification": {"policy": "Enforce"}}, "golden prompts"),
-        ({"verification": {"minMatchPercent": 90}}, "golden prompts"),
-        ({"verification": {"goldenPrompts": {"configMapRef": {"name": "golden"}}}}, "golden prompts"),
-    ],
-)
-async def test_what_acts_only_on_tasks_with_pods_of_their_own_is_named(
-    world: World, spec: dict[str, Any], named: str
-) -> None:
-    await _start(world, pooled(**spec))
-    assert named in world.condition("SunModel", "maths", "FieldsIgnored")["message"]
+async def test_a_canary_acts_only_on_tasks_with_pods_of_their_own_which_is_said(world: World) -> None:
+    await _start(world, pooled(canary={"decoderRef": {"name": "other"}}))
+    assert "spec.canary" in world.condition("SunModel", "maths", "FieldsIgnored")["message"]
     assert _condition(world, "maths") == ("True", "Ready")
-
-
-async def test_of_verification_what_routers_and_the_comparison_of_digests_do_is_not_named(world: World) -> None:
-    await _start(world, pooled(verification={"samplePerMillion": 5, "decoderMismatch": "Warn"}))
-    assert world.condition("SunModel", "maths", "FieldsIgnored") == {}

@@ -13,8 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunfleet_api.golden import GOLDEN_FILE, GoldenPrompt, GoldenSet
+from sunfleet_api.pooling import PATH, Wanted, WantedAdapter, folder
 from sunfleet_api.worker import VerificationReport
-from sunfleet_fakes.harness import FakeEngine, expected_tokens
+from sunfleet_fakes.checkpoints import adapter_files, write
+from sunfleet_fakes.engine.tokens import module_identity
+from sunfleet_fakes.harness import EngineControl, FakeEngine, expected_tokens
 from sunfleet_weights.cli import main
 from sunfleet_weights.verify import run
 from sunfleet_weights.verify.compare import difference, report
@@ -78,6 +81,22 @@ def _written(folder: Path, *answers: tuple[tuple[int, ...], tuple[int, ...]]) ->
 def test_exact_answers_pass(verify: Verify, tmp_path: Path, most: int) -> None:
     _written(tmp_path, *((prompt, _right(prompt, most)) for prompt in PROMPTS))
     assert verify(tmp_path) == (0, VerificationReport(passed=3, total=3))
+
+
+def test_an_adapter_of_a_pool_is_asked_for_by_its_name(tmp_path: Path, decode: FakeEngine) -> None:
+    adapter = WantedAdapter(name="team.maths-1", uri="hf://acme/maths-lora@1", digest="sha256:01")
+    files = write(tmp_path / "pool" / folder(adapter.digest), adapter_files(1))
+    tokens = expected_tokens(
+        module_identity("base", str(files)), "base", PROMPTS[0], answer_tokens=ANSWER_TOKENS, max_tokens=4
+    )
+    _written(tmp_path, (PROMPTS[0], tuple(tokens)))
+    said = tmp_path / "report.json"
+    with FakeEngine("prefill", adapters_path=str(tmp_path / "pool"), admin_port=0, model_path="base") as pool:
+        admin = EngineControl(f"http://{pool.host}:{pool.admin_port}")
+        admin.request("PUT", PATH, Wanted(adapters=(adapter,)).model_dump())
+        ends = ["--prefill", pool.url, "--decode", decode.url, "--module", adapter.name, "--report", str(said)]
+        assert main(["verify", "pvc://golden/maths", "--to", str(tmp_path), *ends]) == 0
+    assert VerificationReport.model_validate_json(said.read_bytes()).passed == 1
 
 
 def test_both_legs_are_taken_with_a_salt_of_their_own(

@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
 
+from sunfleet_api import wire
 from sunfleet_api.download import bytes_of
 from sunfleet_api.worker import ResolverReport, VerificationReport
 from sunfleet_weights.cache import Cache
@@ -67,7 +68,8 @@ def _run(options: argparse.Namespace, settings: WeightsSettings) -> ResolverRepo
             if options.command == "verify":
                 key = settings.sunfleet_weights_engine_key.get_secret_value()
                 prompts = golden.read(source, options.expect)
-                return golden.verify(prompts, options.prefill, options.decode, options.salt, options.decoder, key=key)
+                asked = (options.prefill, options.decode, options.salt, options.decoder)
+                return golden.verify(prompts, *asked, module=options.module, key=key)
             return _fetch(options, source, settings.sunfleet_weights_workers)
 
 
@@ -106,6 +108,9 @@ def _parser() -> argparse.ArgumentParser:
     checker.add_argument("--to", metavar="PATH", default="", help="where a claim or a volume is mounted")
     checker.add_argument("--prefill", metavar="URL", action="append", required=True, help="a prefill pod; repeatable")
     checker.add_argument("--decode", metavar="URL", action="append", required=True, help="a decode pod; repeatable")
+    checker.add_argument(
+        "--module", metavar="NAME", default=wire.ENGINE_MODEL, help="an adapter of a PrefillPool's pods"
+    )
     checker.add_argument("--salt", default="verification", help="keeps KV apart from that of clients' requests")
     checker.add_argument("--decoder", metavar="sha256:HEX", default="", help="digest of the decoder that is asked")
     checker.add_argument("--expect", metavar="HEX", default="", help="SHA-256 that golden.json must have")

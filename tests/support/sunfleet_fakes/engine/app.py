@@ -157,7 +157,9 @@ class Controls:
         return JSONResponse({"released": held})
 
     async def get_config(self, _: Request) -> Response:
-        return JSONResponse({**self._engine.behaviour.model_dump(mode="json"), "identity": self._engine.identity})
+        engine = self._engine
+        about = {"identity": engine.identity, "adapters": engine.adapter_identities()}
+        return JSONResponse({**engine.behaviour.model_dump(mode="json"), **about})
 
     async def put_config(self, request: Request) -> Response:
         """PUT replaces the whole behaviour, PATCH the named fields."""

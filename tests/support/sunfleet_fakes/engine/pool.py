@@ -29,6 +29,10 @@ class Adapters:
         """How far it is with each."""
         return Held(adapters=tuple(self._state(adapter) for _, adapter in sorted(self._wanted.items())))
 
+    def loaded(self) -> frozenset[str]:
+        """Names of those that requests may name."""
+        return self.held().loaded()
+
     def find(self, name: str) -> Path | None:
         """Files of a loaded adapter."""
         adapter = self._wanted.get(name)

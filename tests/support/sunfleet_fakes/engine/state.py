@@ -95,6 +95,10 @@ class Engine:
             raise ApiError(404, f"The model `{name}` does not exist.", kind="NotFoundError")
         return self.identity
 
+    def adapter_identities(self) -> dict[str, str]:
+        """What :meth:`module` says of each adapter that a pool's pod has loaded."""
+        return {name: self.module(name) for name in self.adapters.loaded()} if self.adapters is not None else {}
+
     def configure(self, behaviour: Behaviour) -> None:
         """Behave like this from the next request on."""
         self.behaviour = behaviour

@@ -17,12 +17,12 @@ _log = logging.getLogger(__name__)
 
 
 class Pair:
-    """A prefill pod and a decode pod by their URLs. Raises :class:`.errors.WeightsError` when either does not answer:
-    that says nothing about the answers.
+    """A prefill pod and a decode pod by their URLs; ``module`` is the name that the prefill pod knows its module by.
+    Raises :class:`.errors.WeightsError` when either does not answer: that says nothing about the answers.
     """
 
-    def __init__(self, client: httpx2.Client, prefill: str, decode: str) -> None:
-        self._client, self.prefill, self.decode = client, prefill, decode
+    def __init__(self, client: httpx2.Client, prefill: str, decode: str, module: str = wire.ENGINE_MODEL) -> None:
+        self._client, self.prefill, self.decode, self._module = client, prefill, decode, module
 
     def __str__(self) -> str:
         return f"{self.prefill} -> {self.decode}"
@@ -31,7 +31,8 @@ class Pair:
         """The answer's token ids, at most ``tokens``. ``salt`` keeps its KV apart from that of clients."""
         asked = {"model": wire.ENGINE_MODEL, "prompt": list(prompt), "temperature": 0, "cache_salt": salt}
         params = wire.prefill_params(tokens)
-        first = self._post(self.prefill, {**asked, "max_tokens": 1, "kv_transfer_params": params})
+        once = {"model": self._module, "max_tokens": 1, "kv_transfer_params": params}
+        first = self._post(self.prefill, {**asked, **once})
         choice = first["choices"][0]
         output = _ids(choice)
         if tokens == 1 or choice.get("finish_reason") != "length":

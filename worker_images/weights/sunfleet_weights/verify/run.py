@@ -11,6 +11,7 @@ from typing import Final
 import httpx2
 from pydantic import ValidationError
 
+from sunfleet_api import wire
 from sunfleet_api.golden import GOLDEN_FILE, GoldenPrompt, GoldenSet
 from sunfleet_api.worker import VerificationReport
 from sunfleet_weights.errors import (
@@ -60,10 +61,11 @@ def verify(
     salt: str,
     decoder: str = "",
     *,
+    module: str = wire.ENGINE_MODEL,
     key: str = "",
 ) -> VerificationReport:
-    """Every prompt once; prompts take turns on the pods. ``decoder`` is the digest of the one that is asked, ``key``
-    what engines are shown, where they ask for one.
+    """Every prompt once; prompts take turns on the pods. ``decoder`` is the digest of the one that is asked, ``module``
+    the name that prefill pods know theirs by, ``key`` what engines are shown, where they ask for one.
 
     Raises :class:`.errors.WeightsError` when pods do not answer.
     """
@@ -71,7 +73,7 @@ def verify(
     # Not through a proxy that is meant for downloads.
     with httpx2.Client(timeout=_TIMEOUT, trust_env=False, headers=headers) as client:
         count = max(len(prefill), len(decode))
-        pairs = [Pair(client, prefill[at % len(prefill)], decode[at % len(decode)]) for at in range(count)]
+        pairs = [Pair(client, prefill[at % len(prefill)], decode[at % len(decode)], module) for at in range(count)]
         found = report([_compared(prompt, pairs, at, salt) for at, prompt in enumerate(golden.prompts)])
     if found.first_mismatch and decoder and golden.decoder_digest not in {"", decoder}:
         text = f"{found.first_mismatch}; the prompts were made with decoder {golden.decoder_digest}, this is {decoder}"
