@@ -39,12 +39,15 @@ check: venv ## Format, lint, types, import layers, layout, generated files
 	$(PYTEST) tests/static
 
 ##@ Tests, one tier at a time
-.PHONY: unit apiserver e2e e2e-smoke e2e-fleet e2e-exactness e2e-exactness-short e2e-exactness-local e2e-operator e2e-router e2e-autoscaling e2e-autoscaling-short e2e-tuning e2e-engine
+.PHONY: unit apiserver apiserver-short e2e e2e-smoke e2e-fleet e2e-exactness e2e-exactness-short e2e-exactness-local e2e-operator e2e-operator-short e2e-router e2e-autoscaling e2e-autoscaling-short e2e-tuning e2e-engine
 unit: venv ## Unit tests: no processes beyond loopback sockets
 	$(PYTEST) tests/unit
 
 apiserver: venv ## Tests against a real etcd and API server
 	$(PYTEST) tests/apiserver
+
+apiserver-short: venv ## The part of it that make test runs
+	$(PYTEST) tests/apiserver -m "not long"
 
 e2e: e2e-smoke e2e-fleet e2e-exactness e2e-operator e2e-router e2e-autoscaling e2e-tuning ## Every suite on the running cluster
 
@@ -66,8 +69,11 @@ e2e-exactness-local: ## The part of it that needs no cluster, only engines on lo
 e2e-exactness-gpu: ## The same on a GPU: both schedulers and model runners, 16-bit and W4A16 (ONLY="not long" for less)
 	$(VENV)/bin/python e2e/gpu.py $(if $(ONLY),-m "$(ONLY)")
 
-e2e-operator: ## The operator on the real cluster, with the fake engine
+e2e-operator: suite-images ## The operator on the real cluster, with the fake engine
 	$(PYTEST) e2e/operator
+
+e2e-operator-short: ## The part of it that make test runs
+	$(PYTEST) e2e/operator -m "not long"
 
 e2e-router: ## The router on the real cluster, with the fake engine
 	$(PYTEST) e2e/router

@@ -158,7 +158,7 @@ def _answer(fleet: PooledFleet, task: str) -> str:
 
 
 def test_an_adapter_that_cannot_be_had_is_told_of_its_task_alone(fleet: PooledFleet) -> None:
-    none = pooled_model("none", "hf://acme/nothing", model_name=fleet.model("none"))
+    none = pooled_model("none", "hf://acme/nothing-lora", model_name=fleet.model("none"))
     fleet.kubectl.apply([none], fleet.namespace)
 
     def told() -> bool:

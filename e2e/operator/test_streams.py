@@ -122,13 +122,17 @@ def test_a_node_drain_takes_one_decode_pod_at_a_time_and_breaks_no_stream(fleet:
     decoder = f"--pod-selector={names.LABEL_DECODER}=base,{names.LABEL_ROLE}=decode"
     command = kubectl.command("drain", node, decoder, "--delete-emptydir-data", f"--timeout={ROLLED_SECONDS}s")
 
+    def staying() -> list[str]:
+        return [name for name in uids(fleet.pods("decode")) if name in old]
+
     def drain() -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as draining:
             try:
-                wait_until("one pod is evicted", lambda: len(fleet.pods("decode")) == 1, 60, 0.5)
-                # The disruption budget holds the other one while there is no place for the first one's successor.
+                wait_until("one pod is evicted", lambda: len(staying()) == 1, 60, 0.5)
+                # The budget holds the other one while there is no place for the first one's successor; kubectl asks
+                # again every five seconds.
                 time.sleep(8)
-                assert len(fleet.pods("decode")) == 1
+                assert len(staying()) == 1
                 kubectl.run("uncordon", node)
                 said, _ = draining.communicate(timeout=ROLLED_SECONDS)
                 assert draining.returncode == 0, said

@@ -114,7 +114,7 @@ def test_a_pool_is_rolled_pod_by_pod_while_all_gpus_are_taken(fleet: ServedFleet
 
 def test_a_task_of_one_pod_is_rolled_and_says_that_the_old_one_stops_first(fleet: ServedFleet) -> None:
     with watched(fleet.proxy.url, fleet.namespace) as log:
-        wait_until("the log has begun", lambda: len(log.now.of(ROLE_PREFILL)) == PREFILLS, 10, 0.2)
+        wait_until("the log has begun", lambda: len(log.now.of(ROLE_PREFILL, "maths")) == PREFILLS, 10, 0.2)
         started = time.monotonic()
         roll(fleet, "sunmodel/maths", ROLE_PREFILL)
         never_more_than(log, started, DECODERS + PREFILLS)

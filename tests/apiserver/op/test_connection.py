@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,6 +22,8 @@ from .conftest import LEASE_SECONDS, make_process, wait_leading
 
 pytestmark = pytest.mark.timeout(300)
 DECODER, TASK = ("SharedDecoder", "base"), ("SunModel", "maths")
+CODE, LATE, SHORT_LIVED = ("SunModel", "code"), ("SunModel", "late"), ("SunModel", "gone")
+OUTAGE_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +93,47 @@ def test_an_api_server_that_is_away_ends_the_process_and_a_new_one_goes_on(
     link.mend()
     wait_leading(behind)
     fleet.until_ready(DECODER, TASK)
+
+
+@pytest.mark.long
+def test_after_two_minutes_without_the_api_server_everything_is_as_it_should_be(
+    fleet: Fleet, behind: Process, link: Link
+) -> None:
+    """The process is started again whenever it ends, as kubelet does it; users go on changing objects meanwhile."""
+    fleet.apply(decoder())
+    for task in ("maths", "code", "gone"):
+        fleet.apply(model(task))
+    fleet.until_ready(DECODER, TASK, CODE, SHORT_LIVED)
+    untouched = _deployments(fleet, "base", "code")
+    link.sever()
+    fleet.apply(model(uri="pvc://models/adapters/maths2"))
+    fleet.apply(model("late"))
+    fleet.delete(*SHORT_LIVED)
+    ends = 0
+    for code in _ends(behind, OUTAGE_SECONDS):
+        assert code == EXIT_LEASE_LOST
+        behind.start()
+        ends += 1
+    assert ends
+    link.mend()
+    wait_leading(behind)
+    fleet.until_ready(DECODER, TASK, CODE, LATE)
+    fleet.until(lambda: len(fleet.deployments("maths")) == 1, "the old revision is gone")
+    assert _deployments(fleet, "base", "code") == untouched
+
+
+def _deployments(fleet: Fleet, *owners: str) -> dict[str, tuple[str, int]]:
+    """UID and generation of the Deployments of these objects."""
+    found = {name: live for owner in owners for name, live in fleet.deployments(owner).items()}
+    return {name: (live["metadata"]["uid"], live["metadata"]["generation"]) for name, live in found.items()}
+
+
+def _ends(process: Process, seconds: float) -> Iterator[int]:
+    """Exit code of each end of the process within that time."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        assert process.child is not None
+        try:
+            yield process.child.wait(left)
+        except subprocess.TimeoutExpired:
+            return
