@@ -57,6 +57,7 @@ ROLE_QUANTIZER: Final = "quantizer"
 # Ports of an engine pod.
 ENGINE_CONTAINER: Final = "engine"
 ENGINE_PORT: Final = 8000
+ENGINE_SERVER_NAME: Final = "sunfleet-engine"  # in engines' certificates: one for all, since pods have only addresses
 ADMIN_PORT: Final = 8001  # of a PrefillPool's pods, for the operator alone
 SIDE_CHANNEL_PORT: Final = 5600
 KV_PORT_FIRST: Final = 5700
@@ -72,6 +73,7 @@ METRICS_PORT: Final = 9090
 # depend on the task or on where the weights came from.
 WEIGHTS_PATH: Final = "/weights/model"
 ADAPTER_PATH: Final = "/weights/adapter"
+TLS_PATH: Final = "/etc/sunfleet/tls"  # tls.crt and tls.key, where an engine's API speaks TLS
 ADAPTERS_PATH: Final = "/weights/adapters"  # of a PrefillPool's pod: a folder for each adapter
 CLAIMS_PATH: Final = "/weights/claims"  # likewise: a folder for each claim that holds adapters
 # In pods that tune or quantise.

@@ -49,17 +49,19 @@ class WorkerSettings(BaseSettings):
     drain_timeout_seconds: int = Field(default=300, ge=0)  # in-flight streams get this long after SIGTERM
     kv_fingerprint: str = ""
     api_key: SecretStr = SecretStr("")  # what callers must show; from a Secret, never in `to_env`
+    tls_path: str = ""  # folder of a kubernetes.io/tls Secret: the API speaks TLS and nothing else; metrics stay plain
     self_check: bool = True  # False: ready as soon as the engine answers, proven or not
     overlap_steps: bool = True  # on GPUs: a step is scheduled while the one before it runs; False: one after the other
 
     def to_env(self) -> dict[str, str]:
         """The variables that make this very object again; ``pod_ip`` and ``pod_name`` are left to the downward API,
         ``api_key`` to a Secret, and ``self_check`` and ``overlap_steps`` to whoever switches them off. Those of a
-        pool's pods are only on these.
+        pool's pods and of TLS are only on these.
         """
         given = {"pod_ip", "pod_name", "api_key"}
         left = given | {name for name in ("self_check", "overlap_steps") if getattr(self, name)}
         left |= set() if self.adapters_path else _OF_POOL
+        left |= set() if self.tls_path else {"tls_path"}
         values: dict[str, Any] = self.model_dump(mode="json", exclude=left)
         return {
             ENV_PREFIX + key.upper(): json.dumps(value) if isinstance(value, list) else str(value)

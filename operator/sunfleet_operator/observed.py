@@ -54,6 +54,7 @@ class Defaults:
     pull_policy: str = ""
     profile_namespace: str = ""  # ServingProfiles there are for objects of every namespace
     engine_key: str = ""  # Secret with the key that engines ask for
+    engine_tls: str = ""  # Secret with which engines speak TLS
     visitors: Visitors | None = None  # without them no NetworkPolicies are made
     tuner_image: str = ""
 

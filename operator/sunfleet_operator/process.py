@@ -180,6 +180,7 @@ def defaults(settings: Settings) -> Defaults:
         settings.hf_endpoint,
         settings.weights_download,
         settings.engine_key_secret,
+        settings.engine_tls_secret,
     )
     return Defaults(
         settings.engine_image,
@@ -187,6 +188,7 @@ def defaults(settings: Settings) -> Defaults:
         settings.image_pull_policy,
         settings.profile_namespace,
         engine_key=settings.engine_key_secret,
+        engine_tls=settings.engine_tls_secret,
         visitors=settings.visitors,
         tuner_image=settings.tuner_image,
     )

@@ -75,6 +75,9 @@ class Settings(BaseSettings):
     # Secret, in the namespace of every fleet, whose value `key` callers of engines must show. Setting it rolls every
     # pod.
     engine_key_secret: str = ""
+    # Secret of type kubernetes.io/tls, in the namespace of every fleet, with which engines speak TLS and whose ca.crt
+    # verifiers trust. Setting it rolls every pod.
+    engine_tls_secret: str = ""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never", ""] = ""
     # Hub that hf:// URIs are read from, when it is not the public one.
     hf_endpoint: str = ""

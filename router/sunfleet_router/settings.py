@@ -39,7 +39,7 @@ class RouterSettings(BaseSettings):
     # Engines: the authority of their certificates (unset: plain HTTP) and the name in them, which is one for all pods,
     # since pods are reached by address; and the file of their API key (vLLM's VLLM_API_KEY).
     engine_ca_file: Path | None = None
-    engine_server_name: str = "sunfleet-engine"
+    engine_server_name: str = names.ENGINE_SERVER_NAME
     engine_api_key_file: Path | None = None
     pod_headers: bool = False  # name both legs' pods in answers
     log_level: str = "INFO"

@@ -10,7 +10,7 @@ from sunfleet_api import names
 from sunfleet_api.worker import ENV_PREFIX, WorkerSettings
 from sunfleet_operator.build.adapters import Supply, supplied
 from sunfleet_operator.build.merge import merge
-from sunfleet_operator.build.security import CONTAINER_SECURITY, POD_SECURITY, engine_key
+from sunfleet_operator.build.security import CONTAINER_SECURITY, POD_SECURITY, engine_key, tls_mount, tls_volume
 from sunfleet_operator.build.weights import Fetcher, Placement, Weights, place
 from sunfleet_operator.types import Json, Manifest
 
@@ -38,6 +38,7 @@ class EnginePod:
     overlay: Mapping[str, Any] = field(default_factory=dict)  # spec.template
     supply: Supply | None = None  # of a PrefillPool's pods
     key_secret: str = ""  # Secret with the key that callers must show
+    tls_secret: str = ""  # Secret with which the API speaks TLS
 
 
 def template(pod: EnginePod) -> Manifest:
@@ -107,6 +108,7 @@ def _spec(pod: EnginePod, placements: Sequence[Placement]) -> Manifest:
         "containers": [_engine(pod, placements)],
         "volumes": [
             *volumes.values(),
+            *tls_volume(pod.tls_secret, key=True),
             {"name": "tmp", "emptyDir": {}},
             {"name": "shm", "emptyDir": {"medium": "Memory"}},
         ],
@@ -137,7 +139,7 @@ def _engine(pod: EnginePod, placements: Sequence[Placement]) -> Manifest:
         "name": names.ENGINE_CONTAINER,
         "image": pod.image,
         **({"imagePullPolicy": pod.pull_policy} if pod.pull_policy else {}),
-        "env": [*_env(pod.settings), *engine_key(f"{ENV_PREFIX}API_KEY", pod.key_secret)],
+        "env": [*_env(_settings(pod)), *engine_key(f"{ENV_PREFIX}API_KEY", pod.key_secret)],
         "ports": [
             {"name": "http", "containerPort": names.ENGINE_PORT, "protocol": "TCP"},
             {"name": "metrics", "containerPort": names.METRICS_PORT, "protocol": "TCP"},
@@ -146,12 +148,13 @@ def _engine(pod: EnginePod, placements: Sequence[Placement]) -> Manifest:
         ],
         "securityContext": CONTAINER_SECURITY,
         **({} if _sets_resources(pod.overlay) else {"resources": default_resources(pod.settings.tensor_parallel_size)}),
-        **_probes(pod.start_deadline_seconds),
+        **_probes(pod.start_deadline_seconds, "HTTPS" if pod.tls_secret else ""),
         # Endpoints and routers need a moment to learn that the pod goes; until then it still answers.
         "lifecycle": {"preStop": {"sleep": {"seconds": names.PRE_STOP_SECONDS}}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             *(placement.mount for placement in placements),
+            *tls_mount(pod.tls_secret),
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a path in the pod, on a volume of its own
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
         ],
@@ -169,6 +172,10 @@ def _sets_resources(overlay: Json) -> bool:
     return any(c.get("name") == names.ENGINE_CONTAINER and "resources" in c for c in containers)
 
 
+def _settings(pod: EnginePod) -> WorkerSettings:
+    return pod.settings.model_copy(update={"tls_path": names.TLS_PATH if pod.tls_secret else ""})
+
+
 def _env(settings: WorkerSettings) -> list[Manifest]:
     """Sorted, so that equal settings always make an equal template."""
     given = [{"name": key, "value": value} for key, value in sorted(settings.to_env().items())]
@@ -179,11 +186,12 @@ def _env(settings: WorkerSettings) -> list[Manifest]:
     ]
 
 
-def _probes(start_deadline_seconds: int) -> Manifest:
+def _probes(start_deadline_seconds: int, scheme: str) -> Manifest:
     """Alive is ``/health``; ready also means not draining. Liveness is slow to judge, since a restart costs minutes
-    of loading."""
-    health = {"httpGet": {"path": "/health", "port": "http"}}
-    ready = {"httpGet": {"path": "/sunfleet/readyz", "port": "http"}}
+    of loading. Kubelet checks no certificate."""
+    port = {"port": "http", **({"scheme": scheme} if scheme else {})}
+    health = {"httpGet": {"path": "/health", **port}}
+    ready = {"httpGet": {"path": "/sunfleet/readyz", **port}}
     period = _PROBE_PERIOD_SECONDS
     return {
         "startupProbe": {

@@ -13,13 +13,14 @@ from typing import Any, Final
 from sunfleet_api import names
 from sunfleet_api.weights import parse_uri
 from sunfleet_operator.build import labels
-from sunfleet_operator.build.security import POD_SECURITY, engine_key
+from sunfleet_operator.build.security import POD_SECURITY, engine_key, tls_mount, tls_volume
 from sunfleet_operator.build.weights import MOUNTED_SCHEMES, Fetcher, Weights, container, mounted, support_volumes
 from sunfleet_operator.types import Json, Key, Manifest
 
 GOLDEN_PATH: Final = "/golden"
 GOLDEN_VOLUME: Final = "golden"
 _KEY: Final = "SUNFLEET_WEIGHTS_ENGINE_KEY"
+_AUTHORITY: Final = {"name": "SUNFLEET_WEIGHTS_ENGINE_CA_FILE", "value": f"{names.TLS_PATH}/ca.crt"}
 # Some hundred prompts on a busy pod; beyond that something hangs.
 _DEADLINE_SECONDS: Final = 1800
 
@@ -64,24 +65,29 @@ def verifier_job(
         names.LABEL_ROLE: names.ROLE_VERIFIER,
         names.LABEL_REVISION: check,
     }
+    tls = fetcher.engine_tls
+    scheme = "https" if tls else "http"
     arguments = [
         "verify", prompts.weights.uri, "--to", prompts.weights.path, "--salt", f"verify-{check}",
         *(["--decoder", engines.decoder_digest] if engines.decoder_digest else []),
         *(["--expect", prompts.sha256] if prompts.sha256 else []),
         *(["--module", engines.adapter] if engines.adapter else []),
-        *(word for ip in engines.prefill for word in ("--prefill", _url(ip))),
-        *(word for ip in engines.decode for word in ("--decode", _url(ip))),
+        *(word for ip in engines.prefill for word in ("--prefill", _url(scheme, ip))),
+        *(word for ip in engines.decode for word in ("--decode", _url(scheme, ip))),
     ]  # fmt: skip
-    asking = container(names.ROLE_VERIFIER, fetcher, arguments, prompts.weights, [mount] if mount else [])
+    mounts = [*([mount] if mount else []), *tls_mount(tls)]
+    asking = container(names.ROLE_VERIFIER, fetcher, arguments, prompts.weights, mounts)
+    extra = [*engine_key(_KEY, fetcher.engine_key), *([_AUTHORITY] if tls else [])]
     spec = {
         **pod,
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": POD_SECURITY,
-        "containers": [{**asking, "env": [*asking["env"], *engine_key(_KEY, fetcher.engine_key)]}],
+        "containers": [{**asking, "env": [*asking["env"], *extra]}],
         "volumes": [
             *([volume] if volume else []),
+            *tls_volume(tls, key=False),
             *support_volumes(prompts.weights, fetcher),
             {"name": "tmp", "emptyDir": {}},
         ],
@@ -107,5 +113,5 @@ def _mounted(prompts: Prompts) -> tuple[Manifest | None, Manifest | None]:
     return mounted(prompts.weights) if parse_uri(prompts.weights.uri).scheme in MOUNTED_SCHEMES else (None, None)
 
 
-def _url(ip: str) -> str:
-    return f"http://[{ip}]:{names.ENGINE_PORT}" if ":" in ip else f"http://{ip}:{names.ENGINE_PORT}"
+def _url(scheme: str, ip: str) -> str:
+    return f"{scheme}://[{ip}]:{names.ENGINE_PORT}" if ":" in ip else f"{scheme}://{ip}:{names.ENGINE_PORT}"

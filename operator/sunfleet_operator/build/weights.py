@@ -52,6 +52,7 @@ class Fetcher:
     hf_endpoint: str = ""
     download: Download = field(default_factory=Download)
     engine_key: str = ""  # Secret with the key that a verification shows to engines
+    engine_tls: str = ""  # Secret with the authority that it trusts
 
     def told(self, download: Download | None) -> Fetcher:
         """As an object's own ``download`` says, which replaces the default as a whole."""

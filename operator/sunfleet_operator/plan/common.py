@@ -105,8 +105,9 @@ def asked_download(source: WeightsSource) -> dict[str, object]:
 
 
 def asked_key(defaults: Defaults) -> dict[str, object]:
-    """Part of a revision, if engines ask for a key: pods without it are replaced."""
-    return {"key": defaults.engine_key} if defaults.engine_key else {}
+    """Part of a revision, if engines ask for a key or speak TLS: pods without it are replaced."""
+    asked = {"key": defaults.engine_key, "tls": defaults.engine_tls}
+    return {name: secret for name, secret in asked.items() if secret}
 
 
 def changes_contract(changes: Sequence[str]) -> str:

@@ -211,6 +211,7 @@ def _target(
         start_deadline_seconds=spec.rollout.progress_deadline_seconds,
         overlay=spec.template.to_wire(),
         key_secret=defaults.engine_key,
+        tls_secret=defaults.engine_tls,
     )
     return DecoderRevision(
         revision=revision,

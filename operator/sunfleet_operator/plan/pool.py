@@ -205,6 +205,7 @@ def _target(
         start_deadline_seconds=deadline,
         overlay=spec.template.to_wire(),
         key_secret=defaults.engine_key,
+        tls_secret=defaults.engine_tls,
         supply=Supply(secret.name if secret else "", spec.lora.claims),
     )
     return ModelRevision(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import urllib.error
@@ -18,7 +19,11 @@ from sunfleet_fakes.engine.tokens import expected_text, expected_tokens, tokeniz
 _HOST = "127.0.0.1"
 _START_SECONDS = 20
 _STOP_SECONDS = 10
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever proxy this machine uses
+# Whatever proxy this machine uses. An engine that speaks TLS has a certificate of a test.
+_DIRECT = urllib.request.build_opener(
+    urllib.request.ProxyHandler({}),
+    urllib.request.HTTPSHandler(context=ssl._create_unverified_context()),  # noqa: S323
+)
 
 __all__ = ["EngineControl", "FakeEngine", "expected_text", "expected_tokens", "tokenize"]
 
@@ -116,7 +121,7 @@ class FakeEngine(EngineControl):
         where = json.loads(line)
         self.port, self.side_channel_port = where["port"], where["side_channel_port"]
         self.admin_port = where["admin_port"]
-        self.url = f"http://{self.host}:{self.port}"
+        self.url = f"{'https' if settings.tls_path else 'http'}://{self.host}:{self.port}"
         self.identity = where["identity"]
         return self
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,8 +12,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from sunfleet_fakes.certificates import certificate
 from sunfleet_fakes.harness import FakeEngine
-from sunfleet_router.connection import ConnectFailedError
+from sunfleet_router.connection import ConnectFailedError, UpstreamError
 from sunfleet_router.credentials import Credentials
 from sunfleet_router.settings import ConfigError, RouterSettings
 from sunfleet_router.snapshot import Endpoint
@@ -23,17 +23,6 @@ from sunfleet_router_harness import Engines, RouterFactory
 
 TEXT: dict[str, Any] = {"model": "acme/maths", "prompt": "one two three", "max_tokens": 4}
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
-
-
-def certificate(folder: Path, name: str, host: str) -> tuple[Path, Path]:
-    """A certificate that vouches for itself, and its key."""
-    files = folder / f"{name}.crt", folder / f"{name}.key"
-    command = [
-        "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-        "-subj", f"/CN={name}", "-addext", f"subjectAltName={host}", "-out", str(files[0]), "-keyout", str(files[1]),
-    ]  # fmt: skip
-    subprocess.run(command, check=True, capture_output=True)
-    return files
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +176,16 @@ async def test_an_engine_that_asks_for_a_key_is_reached_with_it_and_not_without(
             endpoint, RouterSettings(engine_api_key_file=file), path="/sunfleet/info"
         )
         assert b"invalid_api_key" in await ask(endpoint, RouterSettings(), path="/sunfleet/info")
+
+
+async def test_an_engine_of_ours_that_speaks_tls_is_reached_by_it_alone(tmp_path: Path) -> None:
+    authority, _ = certificate(tmp_path, "tls", "DNS:sunfleet-engine")
+    with FakeEngine("decode", tls_path=str(tmp_path)) as secured:
+        endpoint = Endpoint("uid", "pod", secured.host, secured.port, "decode", "kv")
+        trusting = RouterSettings(engine_ca_file=authority)
+        assert b"kv_capacity_tokens" in await ask(endpoint, trusting, path="/sunfleet/info")
+        with pytest.raises(UpstreamError):
+            await ask(endpoint, RouterSettings(connect_timeout=0.2), path="/sunfleet/info")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sunfleet_api.golden import GOLDEN_FILE, GoldenPrompt, GoldenSet
 from sunfleet_api.pooling import PATH, Wanted, WantedAdapter, folder
 from sunfleet_api.worker import VerificationReport
+from sunfleet_fakes.certificates import certificate
 from sunfleet_fakes.checkpoints import adapter_files, write
 from sunfleet_fakes.engine.tokens import module_identity
 from sunfleet_fakes.harness import EngineControl, FakeEngine, expected_tokens
@@ -97,6 +98,28 @@ def test_an_adapter_of_a_pool_is_asked_for_by_its_name(tmp_path: Path, decode: F
         ends = ["--prefill", pool.url, "--decode", decode.url, "--module", adapter.name, "--report", str(said)]
         assert main(["verify", "pvc://golden/maths", "--to", str(tmp_path), *ends]) == 0
     assert VerificationReport.model_validate_json(said.read_bytes()).passed == 1
+
+
+def test_engines_that_speak_tls_are_asked_by_it_under_their_one_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _written(tmp_path, *((prompt, _right(prompt, 4)) for prompt in PROMPTS))
+    authority, _ = certificate(tmp_path, "tls", "DNS:sunfleet-engine")
+    other, _ = certificate(tmp_path, "other", "DNS:sunfleet-engine")
+    behaviour, said, folder = {"answer_tokens": ANSWER_TOKENS}, tmp_path / "report.json", str(tmp_path)
+    with (
+        FakeEngine("prefill", identity="maths", behaviour=behaviour, tls_path=folder) as first,
+        FakeEngine("decode", identity="base", behaviour=behaviour, tls_path=folder) as second,
+    ):
+        ends = ["--prefill", first.url, "--decode", second.url, "--report", str(said)]
+        reports = []
+        for trusted in (authority, other):
+            monkeypatch.setenv("SUNFLEET_WEIGHTS_ENGINE_CA_FILE", str(trusted))
+            main(["verify", "pvc://golden/maths", "--to", folder, *ends])
+            reports.append(VerificationReport.model_validate_json(said.read_bytes()))
+    assert (reports[0].passed, reports[0].total) == (3, 3)
+    assert reports[1].error_reason == "EngineUnreachable"
+    assert "certificate" in reports[1].error_message
 
 
 def test_both_legs_are_taken_with_a_salt_of_their_own(

@@ -154,3 +154,9 @@ def test_an_adapter_that_is_too_large_is_refused(allowed: int, rank: int) -> Non
     adapter = settings(role="prefill", adapter_path="/weights/adapter", max_lora_rank=allowed)
     with pytest.raises(StartupError, match=f"rank {rank}"):
         plan_engine(adapter, "cpu", adapter_rank=rank)
+
+
+def test_tls_is_of_the_files_that_its_secret_has_and_off_without_one() -> None:
+    plan = plan_engine(settings(tls_path="/tls"), "cpu")
+    assert (value(plan, "--ssl-certfile"), value(plan, "--ssl-keyfile")) == ("/tls/tls.crt", "/tls/tls.key")
+    assert "--ssl-certfile" not in plan_engine(settings(), "cpu").args

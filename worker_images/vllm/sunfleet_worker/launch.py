@@ -106,6 +106,8 @@ def _http_options(args: Namespace) -> dict[str, Any]:
         "timeout_keep_alive": envs.VLLM_HTTP_TIMEOUT_KEEP_ALIVE,
         "h11_max_incomplete_event_size": args.h11_max_incomplete_event_size,
         "h11_max_header_count": args.h11_max_header_count,
+        "ssl_certfile": args.ssl_certfile,
+        "ssl_keyfile": args.ssl_keyfile,
     }
 
 

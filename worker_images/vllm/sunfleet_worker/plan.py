@@ -126,6 +126,7 @@ def _contract_args(settings: WorkerSettings, flavour: Flavour) -> tuple[str, ...
         "--enable-prompt-tokens-details",
         "--disable-fastapi-docs",
         "--disable-uvicorn-access-log",
+        *_tls(settings.tls_path),
     )  # fmt: skip
 
 
@@ -231,3 +232,8 @@ def _env_defaults(settings: WorkerSettings, flavour: Flavour, cpu_limit: int | N
         # does not have, and the engine would die of it.
         "TORCHDYNAMO_DISABLE": "1",
     }
+
+
+def _tls(folder: str) -> list[str]:
+    """For the files of a ``kubernetes.io/tls`` Secret."""
+    return ["--ssl-certfile", f"{folder}/tls.crt", "--ssl-keyfile", f"{folder}/tls.key"] if folder else []

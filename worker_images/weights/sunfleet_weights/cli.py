@@ -69,7 +69,8 @@ def _run(options: argparse.Namespace, settings: WeightsSettings) -> ResolverRepo
                 key = settings.sunfleet_weights_engine_key.get_secret_value()
                 prompts = golden.read(source, options.expect)
                 asked = (options.prefill, options.decode, options.salt, options.decoder)
-                return golden.verify(prompts, *asked, module=options.module, key=key)
+                authority = settings.sunfleet_weights_engine_ca_file
+                return golden.verify(prompts, *asked, module=options.module, key=key, authority=authority)
             return _fetch(options, source, settings.sunfleet_weights_workers)
 
 

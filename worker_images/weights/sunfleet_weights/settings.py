@@ -29,4 +29,5 @@ class WeightsSettings(BaseSettings):
     sunfleet_weights_workers: int = Field(default=4, ge=1, le=64)
     sunfleet_weights_ca_file: Path | None = None  # certificates to trust besides
     sunfleet_weights_engine_key: SecretStr = SecretStr("")  # that the engines of a verification ask for
+    sunfleet_weights_engine_ca_file: Path | None = None  # authority of their certificates; URLs are https:// then
     sunfleet_weights_secret: Path | None = None  # where the Secret is mounted: its files count too

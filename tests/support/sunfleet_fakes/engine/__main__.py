@@ -16,6 +16,7 @@ import sys
 from types import FrameType
 
 import uvicorn
+from starlette.applications import Starlette
 from starlette.types import Scope
 
 from sunfleet_api.worker import WorkerSettings
@@ -57,12 +58,20 @@ class DrainingServer(uvicorn.Server):
                 transport.abort()
 
 
+class SecondServer(uvicorn.Server):
+    """Serves for as long as the first one does, and leaves the signals to it."""
+
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:
+        """Of none."""
+        return contextlib.nullcontext()
+
+
 async def run(settings: WorkerSettings, fake: FakeSettings) -> None:
     """Serve until drained."""
     await asyncio.sleep(fake.start_seconds)
     engine = Engine(settings, fake)
-    sockets = [_listen(fake.host, settings.port), _listen(fake.host, settings.side_channel_port)]
-    port, engine.side_channel_port = (sock.getsockname()[1] for sock in sockets)
+    api, sockets = _listen(fake.host, settings.port), [_listen(fake.host, settings.side_channel_port)]
+    port, engine.side_channel_port = (sock.getsockname()[1] for sock in (api, *sockets))
     if settings.metrics_port:
         sockets.append(_listen(fake.host, settings.metrics_port))
     if engine.adapters is not None:
@@ -72,24 +81,35 @@ async def run(settings: WorkerSettings, fake: FakeSettings) -> None:
     def reset(scope: Scope) -> None:
         server.reset(scope)
 
-    config = uvicorn.Config(
-        create_app(engine, reset),
-        loop="asyncio",
-        lifespan="off",
-        ws="none",
-        log_level="warning",
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=1,
-    )
-    server = DrainingServer(config, engine)
+    app, folder = create_app(engine, reset), settings.tls_path
+    server = DrainingServer(_config(app, folder), engine)
+    others = SecondServer(_config(app))
     where = {
         "port": port, "side_channel_port": engine.side_channel_port, "identity": engine.identity,
         "admin_port": engine.admin_port,
     }  # fmt: skip
     print(json.dumps(where), flush=True)
     drain = asyncio.create_task(server.drain())
-    await server.serve(sockets=sockets)
+    beside = asyncio.create_task(others.serve(sockets=sockets))
+    await server.serve(sockets=[api])
+    others.should_exit = True
+    await beside
     drain.cancel()
+
+
+def _config(app: Starlette, tls: str = "") -> uvicorn.Config:
+    """``tls``: folder with tls.crt and tls.key."""
+    return uvicorn.Config(
+        app,
+        loop="asyncio",
+        lifespan="off",
+        ws="none",
+        log_level="warning",
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=1,
+        ssl_certfile=f"{tls}/tls.crt" if tls else None,
+        ssl_keyfile=f"{tls}/tls.key" if tls else None,
+    )
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -8,10 +8,12 @@ from typing import Any, Final
 
 import httpx2
 
-from sunfleet_api import wire
+from sunfleet_api import names, wire
 from sunfleet_weights.errors import EngineRefused, EngineUnreachable
 
 _PATH: Final = "/v1/completions"
+# Of a pod that speaks TLS: what its certificate must be for, whatever its address.
+_ONE_NAME: Final = {"sni_hostname": names.ENGINE_SERVER_NAME}
 _RESPONSE_MODEL: Final = "sunfleet-verification"
 _log = logging.getLogger(__name__)
 
@@ -52,13 +54,15 @@ class Pair:
     def _release(self, transfer: Mapping[str, Any]) -> None:
         """No decoder will read this KV. Best effort: its lease ends by itself."""
         try:
-            self._client.post(self.prefill + wire.RELEASE_PATH, json={"kv_transfer_params": transfer})
+            asked = {"kv_transfer_params": transfer}
+            self._client.post(self.prefill + wire.RELEASE_PATH, json=asked, extensions=_ONE_NAME)
         except httpx2.HTTPError as error:
             _log.warning("KV on %s is not released: %s", self.prefill, error)
 
     def _post(self, url: str, body: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            answer = self._client.post(url + _PATH, json={**body, "stream": False, "return_token_ids": True})
+            asked = {**body, "stream": False, "return_token_ids": True}
+            answer = self._client.post(url + _PATH, json=asked, extensions=_ONE_NAME)
             found = answer.json() if answer.status_code == 200 else None
         except httpx2.HTTPError as error:
             raise EngineUnreachable(f"{url}: {str(error) or type(error).__name__}") from error

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import ssl
 from collections.abc import Sequence
+from pathlib import Path
 from time import sleep
 from typing import Final
 
@@ -63,15 +65,18 @@ def verify(
     *,
     module: str = wire.ENGINE_MODEL,
     key: str = "",
+    authority: Path | None = None,
 ) -> VerificationReport:
     """Every prompt once; prompts take turns on the pods. ``decoder`` is the digest of the one that is asked, ``module``
-    the name that prefill pods know theirs by, ``key`` what engines are shown, where they ask for one.
+    the name that prefill pods know theirs by, ``key`` what engines are shown, where they ask for one, ``authority`` the
+    PEM file of who signed their certificates.
 
     Raises :class:`.errors.WeightsError` when pods do not answer.
     """
     headers = {"authorization": f"Bearer {key}"} if key else {}
     # Not through a proxy that is meant for downloads.
-    with httpx2.Client(timeout=_TIMEOUT, trust_env=False, headers=headers) as client:
+    trusted = ssl.create_default_context(cafile=authority) if authority else True
+    with httpx2.Client(timeout=_TIMEOUT, trust_env=False, headers=headers, verify=trusted) as client:
         count = max(len(prefill), len(decode))
         pairs = [Pair(client, prefill[at % len(prefill)], decode[at % len(decode)], module) for at in range(count)]
         found = report([_compared(prompt, pairs, at, salt) for at, prompt in enumerate(golden.prompts)])
