@@ -97,6 +97,11 @@ def _module(model: SunModel) -> Weights:
     return make(source.uri, source.credentials_secret_ref.name if source.credentials_secret_ref else "", given)
 
 
+def _beneath(contract: DecoderRevision) -> list[str]:
+    """The checkpoint beneath an adapter, as far as a revision depends on it."""
+    return [contract.prefill_report.resolved_uri, contract.prefill_report.digest, contract.prefill_secret]
+
+
 def _target(
     observed: ObservedModel,
     model: SunModel,
@@ -108,11 +113,7 @@ def _target(
     """The revision that the spec asks for: the recorded one where it was built before."""
     spec, module = model.spec, resolved(_module(model), report)
     decoder = "/".join(spec.decoder_ref.resolve(observed.key.namespace))
-    base = (
-        [contract.prefill_report.resolved_uri, contract.prefill_report.digest, contract.prefill_secret]
-        if spec.prefill.adapter
-        else []
-    )
+    base = _beneath(contract) if spec.prefill.adapter else []
     revision = revision_hash(
         "model",
         {
