@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -55,7 +56,7 @@ def unbroken(fleet: ServedFleet, act: Callable[[], None]) -> None:
     crowd = Crowd(fleet.url, [fleet.model(task) for task in TASKS], STREAMS, TOKENS)
     replies, asked = crowd.under_way(act)
     assert len(asked) >= crowd.clients, "nobody asked anything meanwhile"
-    assert crowd.faults(replies, asked, lambda *question: right(fleet, *question)) == []
+    assert crowd.faults(replies, asked, partial(right, fleet)) == []
 
 
 def right(fleet: ServedFleet, model: str, prompt: str, limit: int) -> str:

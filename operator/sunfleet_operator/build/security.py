@@ -28,7 +28,7 @@ def tls_volume(secret: str, *, key: bool) -> list[dict[str, Any]]:
     """The Secret with which engines speak TLS; without ``key`` only the authority that signed it."""
     if not secret:
         return []
-    only = {} if key else {"items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    only: dict[str, Any] = {} if key else {"items": [{"key": "ca.crt", "path": "ca.crt"}]}
     return [{"name": TLS_VOLUME, "secret": {"secretName": secret, **only}}]
 
 

@@ -236,7 +236,7 @@ def _check(
     secret = source.credentials_secret_ref.name if source.credentials_secret_ref else ""
     module = resolved(adapter_weights(source.uri, secret, pool.given), report)
     near = pool.spec.metadata.namespace == observed.key.namespace
-    extra = weights.inherited(pod) if near else {}
+    extra: Mapping[str, Any] = weights.inherited(pod) if near else {}
     return pooled_check.checked(observed, model, target, module, extra, defaults, serving=serving, now=now)
 
 

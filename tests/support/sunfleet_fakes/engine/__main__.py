@@ -13,6 +13,7 @@ import signal
 import socket
 import struct
 import sys
+from collections.abc import Iterator
 from types import FrameType
 
 import uvicorn
@@ -61,9 +62,10 @@ class DrainingServer(uvicorn.Server):
 class SecondServer(uvicorn.Server):
     """Serves for as long as the first one does, and leaves the signals to it."""
 
-    def capture_signals(self) -> contextlib.AbstractContextManager[None]:
-        """Of none."""
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """None of them."""
+        yield
 
 
 async def run(settings: WorkerSettings, fake: FakeSettings) -> None:

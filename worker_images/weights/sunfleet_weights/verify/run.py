@@ -75,7 +75,7 @@ def verify(
     """
     headers = {"authorization": f"Bearer {key}"} if key else {}
     # Not through a proxy that is meant for downloads.
-    trusted = ssl.create_default_context(cafile=authority) if authority else True
+    trusted: ssl.SSLContext | bool = ssl.create_default_context(cafile=authority) if authority else True
     with httpx2.Client(timeout=_TIMEOUT, trust_env=False, headers=headers, verify=trusted) as client:
         count = max(len(prefill), len(decode))
         pairs = [Pair(client, prefill[at % len(prefill)], decode[at % len(decode)], module) for at in range(count)]
