@@ -229,7 +229,10 @@ class Admission:
         return choice.endpoint
 
     def _share(self, decoder: str) -> FairShare:
-        return self._shares.setdefault(decoder, FairShare())
+        share = self._shares.get(decoder)
+        if share is None:
+            share = self._shares[decoder] = FairShare()
+        return share
 
     def _charge(self, claim: Claim, tokens: int) -> None:
         self._share(claim.decoder).charge(claim.task.name, tokens, claim.task.limits.weight)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sunfleet_router.clientbody import Ask
@@ -37,13 +35,6 @@ class Call:
     failure: LegFailedError | None = None
     output: int = 0  # tokens that were made for it
     sampled: bool = False  # the answer shall be made again, see ``shadow``
-
-    @contextmanager
-    def leg(self, name: str) -> Iterator[None]:
-        """The span of one engine call, of which the engine hears in its headers."""
-        with self.visit.trace.phase(name) as carried:
-            self.headers.update(carried)
-            yield
 
     def name_pod(self, header: bytes, pod: Endpoint) -> None:
         """Headers are sent once: of a resumed stream they name the pods that began it."""

@@ -9,7 +9,7 @@ from sunfleet_router.policies.decode import DecodeFacts
 from sunfleet_router.snapshot import Task
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, see Ask
 class Claim:
     """Wants room on a pod of ``decoder``, until the loop's time ``deadline``.
 

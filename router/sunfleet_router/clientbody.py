@@ -31,6 +31,7 @@ _ENGINE_ONLY: Final = frozenset({
 })  # fmt: skip
 REFUSED_FIELDS: Final = (wire.INTERNAL_BODY_FIELDS | _ENGINE_ONLY) - {"priority"}  # which orders the router's own line
 _STEERING_PREFIX: Final = "sun_"
+_COUNTS: Final = frozenset({"n", "best_of", "min_tokens", "priority"})  # fields that few requests have
 
 _NO_SUCH_ANSWER: Final = {
     "prompt_logprobs": "log-probabilities of the prompt are not available through a shared decoder",
@@ -43,9 +44,11 @@ _NO_SUCH_ANSWER: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ask:
-    """A checked request. ``body`` is the client's, without the refused fields; nothing changes it afterwards."""
+    """A checked request. ``body`` is the client's, without the refused fields; nothing changes it afterwards, nor this:
+    it is not frozen because what is takes three times as long to make, in every request.
+    """
 
     kind: Kind
     body: dict[str, Any]
@@ -74,6 +77,8 @@ class Ask:
 
     def with_defaults(self, defaults: Mapping[str, float | int]) -> Ask:
         """With the task's own values for sampling fields that the client left out or null."""
+        if not defaults:
+            return self
         missing = {name: value for name, value in defaults.items() if self.body.get(name) is None}
         if self.kind == "chat" and self.max_tokens is not None:
             missing.pop("max_tokens", None)  # the client said max_completion_tokens
@@ -93,25 +98,25 @@ def check(kind: Kind, body: dict[str, Any], size: int) -> Ask:
     refuse_steering(body)
     _refuse_unanswerable(body)
     model = model_of(body)
-    n = _answers_per_prompt(body)
     stream = _flag(body, "stream")
-    options = _stream_options(body, stream=stream)
+    options = _stream_options(body, stream=stream) if "stream_options" in body else {}
     max_tokens = _max_tokens(kind, body)
-    _check_min_tokens(body, max_tokens)
+    n, priority = (1, 0) if _COUNTS.isdisjoint(body) else _counts(body, max_tokens)
     estimate, prompts = (_chat_estimate(body, size), 1) if kind == "chat" else _completion_estimate(body)
     return Ask(
         kind=kind,
         body=body,
         model=model,
         stream=stream,
-        include_usage=_flag(options, "include_usage", "stream_options.include_usage"),
-        continuous_usage=_flag(options, "continuous_usage_stats", "stream_options.continuous_usage_stats"),
+        include_usage=bool(options) and _flag(options, "include_usage", "stream_options.include_usage"),
+        continuous_usage=bool(options)
+        and _flag(options, "continuous_usage_stats", "stream_options.continuous_usage_stats"),
         max_tokens=max_tokens,
         prompt_tokens=estimate,
         n=n,
         prompts=prompts,
         size=size,
-        priority=_priority(body),
+        priority=priority,
     )
 
 
@@ -143,10 +148,19 @@ def refuse_steering(body: dict[str, Any]) -> None:
 
 
 def _refuse_unanswerable(body: dict[str, Any]) -> None:
+    if _NO_SUCH_ANSWER.keys().isdisjoint(body):
+        return
     for name, reason in _NO_SUCH_ANSWER.items():
         # 0 asks for prompt log-probabilities too; false, null and what is empty ask for nothing.
         if body.get(name) not in (None, "", []) and body[name] is not False:
             raise InvalidRequestError(f"{name!r} is not supported: {reason}.", param=name, code="unsupported_parameter")
+
+
+def _counts(body: dict[str, Any], max_tokens: int | None) -> tuple[int, int]:
+    """(answers to each prompt, priority)."""
+    n = _answers_per_prompt(body)
+    _check_min_tokens(body, max_tokens)
+    return n, _priority(body)
 
 
 def _answers_per_prompt(body: dict[str, Any]) -> int:
@@ -196,7 +210,7 @@ def _stream_options(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
 
 def _max_tokens(kind: Kind, body: dict[str, Any]) -> int | None:
     plain = _integer(body, "max_tokens")
-    newer = _integer(body, "max_completion_tokens")
+    newer = _integer(body, "max_completion_tokens") if "max_completion_tokens" in body else None
     # The engine knows max_completion_tokens for chats only, and there it wins.
     name, value = ("max_completion_tokens", newer) if kind == "chat" and newer is not None else ("max_tokens", plain)
     if value is not None and value < 1:

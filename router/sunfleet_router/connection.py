@@ -67,8 +67,8 @@ class Connection(asyncio.Protocol):
     """Reusable for one exchange after the other; ``on_idle`` is told when it is free again."""
 
     __slots__ = (
-        "_answering", "_complete", "_head_ready", "_keep_alive", "_loop", "_parser", "_parts", "_reused", "_sink",
-        "_transport", "idle_since", "pool",
+        "_answering", "_complete", "_head_ready", "_keep_alive", "_loop", "_parser", "_parts", "_paused", "_reused",
+        "_sink", "_transport", "idle_since", "pool",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -81,6 +81,7 @@ class Connection(asyncio.Protocol):
         self._complete = False
         self._keep_alive = False
         self._reused = False
+        self._paused = False
         self._answering = False
         self.idle_since = 0.0
         self.pool: Pool | None = None
@@ -116,10 +117,12 @@ class Connection(asyncio.Protocol):
 
     def pause(self) -> None:
         """Read no more for now: the client takes its answer more slowly than the engine makes it."""
+        self._paused = True
         if self.usable and self._transport is not None:
             self._transport.pause_reading()
 
     def resume(self) -> None:
+        self._paused = False
         if self.usable and self._transport is not None:
             self._transport.resume_reading()
 
@@ -179,7 +182,8 @@ class Connection(asyncio.Protocol):
     def _finish(self, sink: Sink) -> None:
         self._sink, self._complete = None, False
         self._reused, self._answering = True, False
-        self.resume()  # a slow client of this answer must not hold back the next one
+        if self._paused:
+            self.resume()  # a slow client of this answer must not hold back the next one
         if self._keep_alive and self.pool is not None:
             self.idle_since = self._loop.time()
             self.pool.release(self)

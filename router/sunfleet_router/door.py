@@ -7,6 +7,7 @@ import random
 import re
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from starlette.types import Receive, Scope, Send
@@ -14,11 +15,11 @@ from starlette.types import Receive, Scope, Send
 from sunfleet_router.desk import Desk
 from sunfleet_router.errors import ClientGoneError, InternalError, RouterError
 from sunfleet_router.flow import Flow
-from sunfleet_router.guard import key_of
+from sunfleet_router.guard import headers_of, key_of
 from sunfleet_router.key import Key
 from sunfleet_router.logs import REQUEST
 from sunfleet_router.metrics import Metrics
-from sunfleet_router.presence import Presence, read_body
+from sunfleet_router.presence import Presence, read_body, take_body
 from sunfleet_router.reply import ClientReply
 from sunfleet_router.snapshot import Task
 
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 # Engines make their own request ids from it, and it ends up in logs: plain and short, or we make another.
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 # The only headers of a client that reach an engine, besides the request id.
-_FORWARDED = ("traceparent", "tracestate")
+_FORWARDED = (b"traceparent", b"tracestate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +69,15 @@ class Door(ABC):
         return Caller(key, request_id, headers, send, reply)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        serving, headers = self._serving, _headers(scope)
+        serving, headers = self._serving, headers_of(scope)
         request_id = _request_id(headers)
         REQUEST.set(request_id)
         caller = self.caller(send, key_of(scope), request_id, _for_engines(headers, request_id))
         code, began = "ok", time.monotonic()
         try:
-            body = await read_body(receive, serving.max_body, _announced(headers))
+            body = take_body(receive, serving.max_body)
+            if body is None:
+                body = await read_body(receive, serving.max_body, _announced(headers))
             began = time.monotonic()
             with Presence(receive) as presence:
                 serving.desk.enter(presence, caller.reply)
@@ -100,23 +103,22 @@ class Door(ABC):
                 serving.metrics.request_seconds.labels(task).observe(time.monotonic() - began)
 
 
-def _headers(scope: Scope) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-
-
-def _request_id(headers: dict[str, str]) -> str:
-    given = headers.get("x-request-id", "")
+def _request_id(headers: Mapping[bytes, bytes]) -> str:
+    given = headers.get(b"x-request-id", b"").decode("latin-1")
     return given if _REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
 
 
-def _announced(headers: dict[str, str]) -> int | None:
-    length = headers.get("content-length", "")
-    return int(length) if length.isdecimal() else None
+def _announced(headers: Mapping[bytes, bytes]) -> int | None:
+    length = headers.get(b"content-length", b"")
+    return int(length) if length.isdigit() else None
 
 
-def _for_engines(headers: dict[str, str], request_id: str) -> dict[str, str]:
-    forwarded = {name: headers[name] for name in _FORWARDED if name in headers}
-    return {"x-request-id": request_id, **forwarded}
+def _for_engines(headers: Mapping[bytes, bytes], request_id: str) -> dict[str, str]:
+    found = {"x-request-id": request_id}
+    for name in _FORWARDED:
+        if name in headers:
+            found[name.decode()] = headers[name].decode("latin-1")
+    return found
 
 
 def _log(error: RouterError, caller: Caller) -> None:

@@ -46,11 +46,12 @@ class Inbox:
     complete; ``on_taken`` when the application has taken what had come.
     """
 
-    __slots__ = ("_closed", "_given", "_parts", "_waits", "on_leave", "on_taken", "size", "whole")
+    __slots__ = ("_closed", "_given", "_parts", "_taken", "_waits", "on_leave", "on_taken", "size", "whole")
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._given = False  # all of it
+        self._taken = False  # some of it
         self._closed = False
         self._waits: asyncio.Future[None] | None = None
         self.size = 0  # bytes that wait for the application
@@ -69,12 +70,20 @@ class Inbox:
             await asyncio.shield(self._waits)
         if self._closed:
             return {"type": "http.disconnect"}
-        self._given = self.whole
-        body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts, self.size = [], 0
+        body = self._take()
         if not self.whole and self.on_taken is not None:
             self.on_taken()
         return {"type": "http.request", "body": body, "more_body": not self.whole}
+
+    def take_whole(self) -> bytes | None:
+        """The whole body without waiting; ``None`` unless all of it is there, and nothing has been taken."""
+        return self._take() if self.whole and not (self._given or self._taken or self._closed) else None
+
+    def _take(self) -> bytes:
+        self._given, self._taken = self.whole, True
+        body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts, self.size = [], 0
+        return body
 
     # told by the connection
 

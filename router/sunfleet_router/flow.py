@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from sunfleet_router import answers, legs, verdict
 from sunfleet_router.admission import Seat
@@ -30,6 +29,7 @@ from sunfleet_router.pairing import Pairing, Prefilled
 from sunfleet_router.phases import blame, phase
 from sunfleet_router.policies.decode import DecodeFacts
 from sunfleet_router.reply import ClientReply
+from sunfleet_router.served import Served
 from sunfleet_router.settings import RouterSettings
 from sunfleet_router.shadow import Given, Shadow
 from sunfleet_router.snapshot import Task
@@ -71,20 +71,13 @@ class Flow:
             raise UnavailableError("The router has not seen the fleet yet; try again in a moment.", code="not_synced")
         raise UnknownModelError(model)
 
-    @contextmanager
-    def enter(self, ask: Ask, task: Task, key: Key, headers: Mapping[str, str]) -> Iterator[Visit]:
+    def enter(self, ask: Ask, task: Task, key: Key, headers: Mapping[str, str]) -> Served:
         """A context for one client's request, however many answers it wants; raises what :meth:`Gate.enter` does."""
         key.check_priority(ask.priority)
         output = ask.with_defaults(task.defaults).output_limit or self._settings.assumed_output_tokens
         tokens = ask.prompt_tokens * ask.n + output * ask.answers
-        with self._tracer.request(ask.kind, headers) as trace, self._gate.enter(task, key, tokens) as visit:
-            visit.trace = trace
-            trace.note(gen_ai__request__model=task.name, sunfleet__key=key.name, sunfleet__stream=ask.stream)
-            try:
-                yield visit
-            finally:
-                trace.note(gen_ai__usage__input_tokens=visit.prompt, gen_ai__usage__output_tokens=visit.output)
-                self._metrics.used(visit)
+        entry = self._gate.enter(task, key, tokens)
+        return Served(self._tracer.request(ask.kind, headers), entry, self._metrics, stream=ask.stream)
 
     async def answer(
         self, ask: Ask, visit: Visit, reply: ClientReply, request_id: str, headers: dict[str, str]
@@ -133,10 +126,12 @@ class Flow:
     async def _call(self, ask: Ask, visit: Visit, reply: ClientReply, request_id: str, headers: dict[str, str]) -> Call:
         task, now = visit.task, asyncio.get_running_loop().time()
         ask, deadline = ask.with_defaults(task.defaults), now + task.limits.timeouts.request
-        facts = DecodeFacts(request_id, ask.prompt_tokens, ())
-        claim = Claim(task, "", facts, ask.prompt_tokens, ask.size, ask.priority, deadline)
         with visit.trace.phase("route"):
-            route = await self._lobby.route(claim)
+            route = self._lobby.ready(task.name, request_id)
+            if route is None:
+                facts = DecodeFacts(request_id, ask.prompt_tokens, ())
+                claim = Claim(task, "", facts, ask.prompt_tokens, ask.size, ask.priority, deadline)
+                route = await self._lobby.route(claim)
         return Call(
             ask=ask, task=task, route=route, request_id=request_id, headers=headers, reply=reply, started=now,
             deadline=deadline, named=self._settings.pod_headers, visit=visit, sampled=self._shadow.samples(ask, task),
@@ -162,13 +157,13 @@ class Flow:
         tokens if it shall be made again.
         """
         if call.ask.output_limit == 1:  # no decode pod is needed
-            async with self._pairing.prefill(call, fingerprint=None) as made:
+            with await self._pairing.prefill(call, fingerprint=None) as made:
                 return made.reply
         with await self._pairing.seat(call) as seat:
             return await self._make_on(call, seat)
 
     async def _make_on(self, call: Call, seat: Seat) -> PrefillReply | Telling | tuple[bytes, Given | None]:
-        async with self._pairing.prefill(call, seat.endpoint.fingerprint) as made:
+        with await self._pairing.prefill(call, seat.endpoint.fingerprint) as made:
             if made.reply.finished(call.ask, made.pod.max_model_len):
                 return made.reply
             self._pairing.settle(call, seat, made)
@@ -193,11 +188,10 @@ class Flow:
         body = legs.decode_body(call.ask, call.route.salt, made.reply, ids=call.sampled)
         timeouts = call.task.limits.timeouts
         with blame(pod), self._pairing.decoding(call, seat):
-            with phase("request", timeouts.request, call.deadline):
-                async with self._pairing.pulse(call, pod, made):
-                    raw = await self._pairing.exchange("decode", call, pod, body, resend=False)
+            with phase("request", timeouts.request, call.deadline), self._pairing.pulse(call, pod, made):
+                raw = await self._pairing.exchange("decode", call, pod, body, resend=False)
             output = verdict.check_whole("decode", raw)
-        made.hold.taken = True
+        made.taken = True
         self._pairing.praise(pod)
         self._pairing.spend(call, seat, made, output)
         if not call.sampled:

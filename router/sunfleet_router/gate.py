@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -54,24 +53,29 @@ class Gate:
         self.keys: Counter[str] = Counter()  # key -> requests in flight
         fleet.on_change(self._tidy)
 
-    @contextmanager
-    def enter(self, task: Task, key: Key, tokens: int) -> Iterator[Visit]:
-        """Let one request in that may need ``tokens``; raises :class:`BusyError` with the limit that it met."""
-        name = key.name
-        self._check("key", key.max_in_flight, self.keys[name])
-        self._check("task", task.limits.max_in_flight, self._load.requests[task.name])
-        with self._load.request(task):
-            taken = self._take(task, key, tokens)
-            visit = Visit(task, key)
-            self.keys[name] += 1
-            try:
-                yield visit
-            finally:
-                self.keys[name] -= 1
-                if not self.keys[name]:
-                    del self.keys[name]
-                for bucket in taken:
-                    bucket.give_back(tokens - visit.prompt - visit.output)
+    def enter(self, task: Task, key: Key, tokens: int) -> Entry:
+        """A context for one request that may need ``tokens``; raises :class:`BusyError` with the limit that it met."""
+        return Entry(self, Visit(task, key), tokens)
+
+    def begin(self, visit: Visit, tokens: int) -> list[Bucket]:
+        """Count a request in; the buckets that get back what it does not use."""
+        task, key = visit.task, visit.key
+        self._check("key", key.max_in_flight, self.keys.get(key.name, 0))
+        self._check("task", task.limits.max_in_flight, self._load.requests.get(task.name, 0))
+        taken = [] if task.limits.rate.free and key.rate.free else self._take(task, key, tokens)
+        self._load.request(task).enter()
+        self.keys[key.name] = self.keys.get(key.name, 0) + 1
+        return taken
+
+    def end(self, visit: Visit, tokens: int, taken: Iterable[Bucket]) -> None:
+        """Its end."""
+        name = visit.key.name
+        self.keys[name] -= 1
+        if not self.keys[name]:
+            del self.keys[name]
+        for bucket in taken:
+            bucket.give_back(tokens - visit.prompt - visit.output)
+        self._load.request(visit.task).leave()
 
     def _check(self, owner: Owner, limit: int | None, in_flight: int) -> None:
         most = self._replicas.part(limit)
@@ -114,6 +118,24 @@ class Gate:
         """Forget what nobody has used for a minute."""
         now = self._clock()
         self._buckets = {name: bucket for name, bucket in self._buckets.items() if not bucket.is_full(now)}
+
+
+class Entry:
+    """One request's context."""
+
+    __slots__ = ("_gate", "_taken", "_tokens", "_visit")
+
+    def __init__(self, gate: Gate, visit: Visit, tokens: int) -> None:
+        self._gate = gate
+        self._visit = visit
+        self._tokens = tokens
+
+    def __enter__(self) -> Visit:
+        self._taken = self._gate.begin(self._visit, self._tokens)
+        return self._visit
+
+    def __exit__(self, *_: object) -> None:
+        self._gate.end(self._visit, self._tokens, self._taken)
 
 
 def _too_fast(owner: Owner, unit: str, limit: str, seconds: float) -> BusyError:

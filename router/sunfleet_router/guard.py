@@ -19,6 +19,7 @@ from sunfleet_router.keyring import KeyRing
 from sunfleet_router.reply import ClientReply
 
 _SCOPE_KEY: Final = "sunfleet.key"
+_SCOPE_HEADERS: Final = "sunfleet.headers"
 _OPEN: Final = frozenset({"/livez", "/readyz"})
 
 
@@ -32,14 +33,21 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in _OPEN:
+            scope[_SCOPE_HEADERS] = headers = dict(scope["headers"])
             try:
-                scope[_SCOPE_KEY] = self._ring.identify(dict(scope["headers"]))
+                scope[_SCOPE_KEY] = self._ring.identify(headers)
             except (UnauthenticatedError, UnavailableError) as error:
                 self._outcomes.labels("", error.code).inc()
                 # The body is not read: a connection whose rest is unknown is of no more use.
                 await ClientReply(worded(send, scope["path"]), uuid.uuid4().hex, closing=True).error(error)
                 return
         await self._app(scope, receive, send)
+
+
+def headers_of(scope: Scope) -> dict[bytes, bytes]:
+    """A request's headers by name, in lower case."""
+    headers: dict[bytes, bytes] = scope[_SCOPE_HEADERS]
+    return headers
 
 
 def key_of(scope: Scope) -> Key:

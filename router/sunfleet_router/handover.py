@@ -10,7 +10,7 @@ from sunfleet_router.clientbody import Ask
 from sunfleet_router.tokenids import TokenIds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, see Ask
 class PrefillReply:
     """What the prefill leg gave: the whole answer, and the parts of the hand-over."""
 

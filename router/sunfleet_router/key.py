@@ -10,6 +10,7 @@ from sunfleet_router.errors import InvalidRequestError
 from sunfleet_router.snapshot import Rate
 
 _ANY_RATE: Final = Rate()
+_ALL: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Key:
     priority: int = 0  # the most urgent that it may ask for: the lower, the sooner
 
     def allows(self, task: str) -> bool:
-        return task in self.tasks or any(fnmatchcase(task, pattern) for pattern in self.tasks)
+        return task in self.tasks or _ALL in self.tasks or any(fnmatchcase(task, pattern) for pattern in self.tasks)
 
     def check_priority(self, wanted: int) -> None:
         """Anyone may stand back; raises :class:`InvalidRequestError` for one that pushes ahead without leave."""
@@ -35,4 +36,4 @@ class Key:
 
 
 # Whoever comes where keys are not asked for.
-ANYONE: Final = Key("", ("*",))
+ANYONE: Final = Key("", (_ALL,))

@@ -7,6 +7,7 @@ of them.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -100,8 +101,26 @@ class Load:
         return self.outliers.ejected(self._clock()) if self.outliers else NOBODY
 
 
-class Counted:
-    """A context in which ``counter`` has ``amount`` more of ``key``."""
+class Counting(ABC):
+    """A context in which something is counted."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def enter(self) -> None: ...
+
+    @abstractmethod
+    def leave(self) -> None: ...
+
+    def __enter__(self) -> None:
+        self.enter()
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+
+class Counted(Counting):
+    """``counter`` has ``amount`` more of ``key``."""
 
     __slots__ = ("_amount", "_counter", "_key")
 
@@ -110,15 +129,15 @@ class Counted:
         self._key = key
         self._amount = amount
 
-    def __enter__(self) -> None:
+    def enter(self) -> None:
         _add(self._counter, self._key, self._amount)
 
-    def __exit__(self, *_: object) -> None:
+    def leave(self) -> None:
         _add(self._counter, self._key, -self._amount)
 
 
-class CountedPrefill:
-    """A context in which one prompt is on a pod."""
+class CountedPrefill(Counting):
+    """One prompt is on a pod."""
 
     __slots__ = ("_load", "_task", "_tokens", "_uid")
 
@@ -128,12 +147,12 @@ class CountedPrefill:
         self._tokens = tokens
         self._task = task
 
-    def __enter__(self) -> None:
+    def enter(self) -> None:
         self._load.prefill_begins(self, self._task)
         _add(self._load.prefill_tokens, self._uid, self._tokens)
         _add(self._load.prefill_backlog, self._task, self._tokens)
 
-    def __exit__(self, *_: object) -> None:
+    def leave(self) -> None:
         _add(self._load.prefill_tokens, self._uid, -self._tokens)
         _add(self._load.prefill_backlog, self._task, -self._tokens)
         self._load.prefill_ends(self, self._task)

@@ -31,7 +31,8 @@ class Lobby:
         Raises :class:`NoPrefillEndpointError` when none is and the task's ``hold`` has passed, what
         :meth:`Waiting.one` raises, and :class:`UnknownModelError` when the task has gone meanwhile.
         """
-        route = self._ready(claim)
+        name, request_id = claim.task.name, claim.facts.request_id
+        route = self.ready(name, request_id)
         if route is not None:
             return route
         hold = claim.task.limits.hold
@@ -56,15 +57,16 @@ class Lobby:
                 await change
             finally:
                 self._changes.discard(change)
-            route = self._ready(claim)
+            route = self.ready(claim.task.name, claim.facts.request_id)
             if route is not None:
                 return route
 
-    def _ready(self, claim: Claim) -> Route | None:
-        task = self._fleet.snapshot.tasks.get(claim.task.name)
+    def ready(self, name: str, request_id: str) -> Route | None:
+        """Where a request of a task goes at once, if it can; :class:`UnknownModelError` when the task has gone."""
+        task = self._fleet.snapshot.tasks.get(name)
         if task is None:
-            raise UnknownModelError(claim.task.name)
-        route = policy.choose(task.routes, claim.facts.request_id)
+            raise UnknownModelError(name)
+        route = policy.choose(task.routes, request_id)
         return route if route is not None and route.prefill else None
 
     def _fleet_changed(self, _: Snapshot) -> None:

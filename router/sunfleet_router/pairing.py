@@ -6,9 +6,7 @@ What the first attempt and every resume have in common; the order of things is t
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from types import TracebackType
 
 from sunfleet_router import legs, verdict
 from sunfleet_router.admission import Admission, Seat
@@ -36,16 +34,26 @@ from sunfleet_router.release import Hold, Releaser
 from sunfleet_router.settings import RouterSettings
 from sunfleet_router.snapshot import Endpoint
 from sunfleet_router.told import Told
+from sunfleet_router.underway import Decoding, Prefilling
 from sunfleet_router.upstream import Upstream
 
 
-@dataclass(frozen=True, slots=True)
-class Prefilled:
-    """A prompt's KV on ``pod``, held until ``hold.taken`` or the end of the context that gave it."""
+class Prefilled(Hold):
+    """A prompt's KV on a pod: a context at whose end it is released, unless it was ``taken``."""
 
-    reply: PrefillReply
-    pod: Endpoint
-    hold: Hold
+    __slots__ = ("_avoided", "reply")
+
+    def __init__(self, releaser: Releaser, pod: Endpoint, reply: PrefillReply, call: Call) -> None:
+        super().__init__(releaser, pod, reply.transfer, call.headers)
+        self.reply = reply
+        self._avoided = call.avoided
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(failure, LegFailedError) and failure.code in verdict.NOT_HANDED_OVER:
+            self._avoided.add(self.pod.uid)
+        super().__exit__(kind, failure, traceback)
 
 
 class Pairing:
@@ -122,16 +130,15 @@ class Pairing:
         call.output += output
         self._metrics.output_tokens.labels(call.task.name).inc(output)
 
-    @asynccontextmanager
     async def prefill(
         self, call: Call, fingerprint: str | None, told: Told | None = None, *, body: bytes | None = None
-    ) -> AsyncIterator[Prefilled]:
-        """The prompt's KV, readable for ``fingerprint``, or released at the end unless it was taken.
+    ) -> Prefilled:
+        """The prompt's KV, readable for ``fingerprint``: a context, which the caller must enter at once.
 
         ``fingerprint=None``: nothing will be decoded. ``told``: of a stream that goes on. ``body``: in place of
         the usual one.
         """
-        pod = self._choose_prefill(call, fingerprint, told)
+        pod, timeouts, name = self._choose_prefill(call, fingerprint, told), call.task.limits.timeouts, call.task.name
         call.name_pod(PREFILL_POD_HEADER, pod)
         body = body or (
             legs.prefill_again_body(call.ask, call.route.salt, call.route.module, told.first.prompt)
@@ -139,52 +146,31 @@ class Pairing:
             else legs.prefill_body(call.ask, call.route.salt, call.route.module)
         )
         began = time.monotonic()
-        with self._load.prefill(pod, call.ask.prompt_tokens, call.task.name), blame(pod), self._prefilling(call, pod):
-            with phase("prefill", call.task.limits.timeouts.prefill, call.deadline):
+        with Prefilling(call, pod, self._load, self._metrics):
+            with phase("prefill", timeouts.prefill, call.deadline):
                 raw = await self.exchange("prefill", call, pod, body, resend=True)
             reply = legs.read_prefill(raw)
         self.praise(pod)
-        self._metrics.prefill_seconds.labels(call.task.name).observe(time.monotonic() - began)
-        self._metrics.prompt_tokens.labels(call.task.name).inc(len(reply.prompt))
-        call.visit.prompt += len(reply.prompt) - call.prompt_tokens  # once, however often it had to be made
-        call.prompt_tokens = len(reply.prompt)
-        with self._releaser.holding(pod, reply.transfer, call.headers) as hold:
-            if told or not reply.finished(call.ask, pod.max_model_len):
-                with blame(pod):
-                    legs.check_handover(reply)
-            try:
-                yield Prefilled(reply, pod, hold)
-            except LegFailedError as failure:
-                if failure.code in verdict.NOT_HANDED_OVER:
-                    call.avoided.add(pod.uid)
-                raise
+        prompt = len(reply.prompt)
+        self._metrics.prefill_seconds.labels(name).observe(time.monotonic() - began)
+        self._metrics.prompt_tokens.labels(name).inc(prompt)
+        call.visit.prompt += prompt - call.prompt_tokens  # once, however often it had to be made
+        call.prompt_tokens = prompt
+        made = Prefilled(self._releaser, pod, reply, call)
+        if told or not reply.finished(call.ask, pod.max_model_len):
+            self._check_handover(made)
+        return made
 
-    @contextmanager
-    def decoding(self, call: Call, seat: Seat) -> Iterator[None]:
-        """One decode leg on the seat's pod, from its request to its end: counted, and its share of the pod's time."""
-        pod, began = seat.endpoint, time.monotonic()
+    def _check_handover(self, made: Prefilled) -> None:
         try:
-            with self._load.decode(pod), call.leg("decode"):
-                yield
-        finally:
-            share = min(1.0, seat.tokens / pod.capacity) if pod.capacity else 1.0
-            self._charge(call, pod, "decode", (time.monotonic() - began) * share)
+            legs.check_handover(made.reply)
+        except LegFailedError as failure:
+            with made, blame(made.pod):  # whatever KV there is nobody will read
+                raise failure from failure.__cause__
 
-    @contextmanager
-    def _prefilling(self, call: Call, pod: Endpoint) -> Iterator[None]:
-        """Its share of the pod's time, which the prompts that are there at once divide among them."""
-        began = time.monotonic()
-        try:
-            with call.leg("prefill"):
-                yield
-        finally:
-            share = call.ask.prompt_tokens / max(1, self._load.prefill_tokens[pod.uid])
-            self._charge(call, pod, "prefill", (time.monotonic() - began) * share)
-
-    def _charge(self, call: Call, pod: Endpoint, leg: Leg, pod_seconds: float) -> None:
-        seconds = pod_seconds * pod.accelerators
-        self._metrics.gpu_seconds.labels(call.task.name, leg).inc(seconds)
-        call.visit.gpu_seconds[leg] += seconds
+    def decoding(self, call: Call, seat: Seat) -> Decoding:
+        """One decode leg on the seat's pod, from its request to its end."""
+        return Decoding(call, seat, self._load, self._metrics)
 
     async def exchange(self, leg: Leg, call: Call, pod: Endpoint, body: bytes, *, resend: bool) -> bytes:
         """The body of an engine's whole 200 answer; raises what :mod:`verdict` makes of anything else."""

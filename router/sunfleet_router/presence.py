@@ -17,13 +17,21 @@ from sunfleet_router.exchange import Inbox
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
+def take_body(receive: Receive, limit: int) -> bytes | None:
+    """The whole request body, if all of it is there already, as it mostly is; raises as :func:`read_body`."""
+    if not isinstance(receive, Inbox):
+        return None
+    if receive.size > limit:
+        raise _too_large(limit)
+    return receive.take_whole()
+
+
 async def read_body(receive: Receive, limit: int, announced: int | None) -> bytes:
     """The whole request body; raises :class:`BodyTooLargeError` as soon as it must be, :class:`ClientGoneError` if it
     never ends.
     """
-    too_large = BodyTooLargeError(f"The body exceeds {limit} bytes.")
     if announced is not None and announced > limit:
-        raise too_large
+        raise _too_large(limit)
     parts: list[bytes] = []
     size = 0
     while True:
@@ -33,10 +41,14 @@ async def read_body(receive: Receive, limit: int, announced: int | None) -> byte
         part = message.get("body", b"")
         size += len(part)
         if size > limit:
-            raise too_large
+            raise _too_large(limit)
         parts.append(part)
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large(limit: int) -> BodyTooLargeError:
+    return BodyTooLargeError(f"The body exceeds {limit} bytes.")
 
 
 class Presence:

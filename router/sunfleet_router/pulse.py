@@ -40,23 +40,23 @@ class Pulse:
         self._watch: asyncio.Task[None] | None = None
         self._first_look: asyncio.TimerHandle | None = None
 
-    async def __aenter__(self) -> None:
-        self._limit = asyncio.timeout(None)
-        await self._limit.__aenter__()
-        if self._pod.info is not None and self._pod.info.tells_progress:
-            self._first_look = asyncio.get_running_loop().call_later(self._timeouts.kv_load, self._begin)
+    def __enter__(self) -> None:
+        if self._pod.info is None or not self._pod.info.tells_progress:
+            return
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 a leg is waited for in a coroutine
+        self._leg, self._cancelling = task, task.cancelling()
+        self._first_look = asyncio.get_running_loop().call_later(self._timeouts.kv_load, self._begin)
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._first_look is not None:
             self._first_look.cancel()
         if self._watch is not None:
             self._watch.cancel()
-        try:
-            await self._limit.__aexit__(kind, failure, traceback)
-        except TimeoutError:
-            assert self._stuck is not None  # noqa: S101 only that sets the limit
+        # Only our own cancellation becomes the error, somebody else's stays what it is.
+        if self._stuck is not None and self._leg.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise self._stuck from None
 
     def _begin(self) -> None:
@@ -78,7 +78,7 @@ class Pulse:
         if tokens is None or tokens > before:
             return tokens or 0
         self._stuck = PhaseTimeoutError(phase, seconds)
-        self._limit.reschedule(asyncio.get_running_loop().time())
+        self._leg.cancel()
         return 0
 
     async def _ask(self, seconds: float) -> int | None:

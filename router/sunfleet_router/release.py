@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping
+from types import TracebackType
 from typing import Any, Final, Self
 
 import orjson
@@ -31,13 +32,13 @@ _ANSWER_LIMIT: Final = 64 << 10
 class Hold:
     """A context in which a prefill pod holds KV of one request. ``taken``: a decoder has it; nothing is left to do."""
 
-    __slots__ = ("_headers", "_pod", "_releaser", "_transfer", "taken")
+    __slots__ = ("_headers", "_releaser", "_transfer", "pod", "taken")
 
     def __init__(
         self, releaser: Releaser, pod: Endpoint, transfer: Mapping[str, Any], headers: Mapping[str, str]
     ) -> None:
         self._releaser = releaser
-        self._pod = pod
+        self.pod = pod
         self._transfer = transfer
         self._headers = headers
         self.taken = False
@@ -45,9 +46,11 @@ class Hold:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         if self._transfer and not self.taken:
-            self._releaser.start(self._pod, self._transfer, self._headers)
+            self._releaser.start(self.pod, self._transfer, self._headers)
 
 
 class Releaser:
@@ -58,10 +61,6 @@ class Releaser:
         self._outcomes = outcomes
         self._calls: set[asyncio.Task[None]] = set()
         self._next: deque[tuple[Endpoint, Mapping[str, Any], Mapping[str, str]]] = deque()
-
-    def holding(self, pod: Endpoint, transfer: Mapping[str, Any], headers: Mapping[str, str]) -> Hold:
-        """Release the KV that ``transfer`` names unless it is taken by the end, however that comes."""
-        return Hold(self, pod, transfer, headers)
 
     @property
     def pending(self) -> int:

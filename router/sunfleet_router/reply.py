@@ -37,11 +37,13 @@ class ClientReply:
 
     async def whole(self, status: int, body: bytes, content_type: bytes = b"application/json") -> None:
         """A complete answer."""
-        length = (b"content-length", str(len(body)).encode())
-        await self._start(status, [(b"content-type", content_type), length])
-        if isinstance(self._send, Exchange):
+        headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
+        if isinstance(self._send, Exchange):  # without a coroutine for the head
+            self.started = True
+            self._send.begin(status, headers + self._headers)
             self._send.end(body)
             return
+        await self._start(status, headers)
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def open_stream(self) -> ClientStream:

@@ -85,8 +85,11 @@ class Parts:
     sockets: Sockets
 
 
-def assemble_parts(settings: RouterSettings) -> Parts:
-    """Make the parts; must be called inside the event loop. Raises ``static.ConfigError`` for an unusable file."""
+def assemble_parts(settings: RouterSettings, sockets: Sockets | None = None) -> Parts:
+    """Make the parts; must be called inside the event loop. Raises ``static.ConfigError`` for an unusable file.
+
+    ``sockets``: in place of those that the settings choose.
+    """
     fleet, spare = Fleet(), Load(settings.suspect_seconds)
     fleet.on_change(lambda snapshot: spare.keep(frozenset(snapshot.endpoints())))
     bounds = Bounds(settings.max_queued_requests, settings.max_queued_tokens, settings.max_queued_bytes)
@@ -95,7 +98,7 @@ def assemble_parts(settings: RouterSettings) -> Parts:
     admission = Admission(fleet, spare, waiting)
     gate, lobby = Gate(fleet, spare, replicas), Lobby(fleet, waiting)
     credentials = Credentials(settings)
-    sockets = pump.choose(settings.sockets)
+    sockets = sockets or pump.choose(settings.sockets)
     upstream = Upstream(
         connect_timeout=settings.connect_timeout, idle_timeout=settings.engine_idle_timeout, credentials=credentials,
         sockets=sockets,

@@ -111,7 +111,7 @@ class Shadow:
         shadow, salt = _shadow_of(call), secrets.token_hex(16)
         with await self._pairing.seat(shadow) as seat:
             body = legs.prefill_over_body(shadow.ask, salt, shadow.route.module, given.prompt)
-            async with self._pairing.prefill(shadow, seat.endpoint.fingerprint, body=body) as made:
+            with await self._pairing.prefill(shadow, seat.endpoint.fingerprint, body=body) as made:
                 if made.reply.prompt != given.prompt:
                     raise LegFailedError("prefill", "The prompt is another one now.", code="resume_mismatch")
                 if made.reply.finished(shadow.ask, made.pod.max_model_len):
@@ -123,7 +123,7 @@ class Shadow:
                 limit = phase("request", call.task.limits.timeouts.request, shadow.deadline)
                 with blame(seat.endpoint), self._pairing.decoding(shadow, seat), limit:
                     raw = await self._pairing.exchange("decode", shadow, seat.endpoint, leg, resend=False)
-                made.hold.taken = True
+                made.taken = True
                 told = _told(raw, Told(made.reply))
         result = compare(given.tokens, told.tokens, told.rows, near_tie=self._settings.shadow_near_tie)
         if result.outcome == "mismatch":

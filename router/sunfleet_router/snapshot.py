@@ -75,6 +75,11 @@ class Rate:
     requests: int | None = None
     tokens: int | None = None  # prompt and output
 
+    @property
+    def free(self) -> bool:
+        """No limit at all."""
+        return self.requests is None and self.tokens is None
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

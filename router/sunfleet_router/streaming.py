@@ -134,7 +134,7 @@ class Streaming:
 
     async def _go_on_at(self, call: Call, telling: Telling, seat: Seat) -> None:
         told = telling.told
-        async with self._pairing.prefill(call, seat.endpoint.fingerprint, told) as made:
+        with await self._pairing.prefill(call, seat.endpoint.fingerprint, told) as made:
             if made.reply.prompt != told.first.prompt:
                 raise ResumeMismatchError
             self._pairing.settle(call, seat, made, told)
@@ -150,7 +150,7 @@ class Streaming:
         begins = not telling.told.tokens
         with blame(pod), call.visit.trace.phase("kv_load"):
             connection = await self._open(call, pod, body, relay, begins=begins)
-        made.hold.taken = True
+        made.taken = True
         self._pairing.trust(pod)
         try:
             stream = await self._stream(call, telling)

@@ -31,7 +31,7 @@ class AnswerTooLargeError(UpstreamError):
     """The engine's answer exceeds what the router is willing to hold."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, see Ask
 class Reply:
     """A whole answer."""
 
@@ -74,8 +74,9 @@ class Upstream:
         self, endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None, limit: int,
         connect: float | None,
     ) -> Reply:  # fmt: skip
-        sink = _WholeAnswer(asyncio.get_running_loop(), limit)
-        connection = await self.start(endpoint, path, headers, body, sink, connect)
+        sink, address = _WholeAnswer(asyncio.get_running_loop(), limit), (endpoint.host, endpoint.port)
+        connection = self._take(address) or await self._connect(address, connect or self._connect_timeout)
+        connection.send(_head(endpoint, path, self._with_key(headers), body), body or b"", sink)
         try:
             return await sink.reply
         finally:

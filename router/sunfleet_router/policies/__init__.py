@@ -11,7 +11,7 @@ from typing import Final, Literal
 from sunfleet_router.snapshot import Endpoint
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, see Ask
 class Choice:
     endpoint: Endpoint
 

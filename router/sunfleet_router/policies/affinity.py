@@ -8,6 +8,7 @@ request on to the next in rank, so that one popular beginning cannot hold up a p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Final
 
 import orjson
@@ -17,6 +18,7 @@ from sunfleet_router.snapshot import Endpoint
 
 _BEGINNING: Final = 4096  # bytes of a beginning that count
 _IDS: Final = 1024  # token ids
+_PLAIN: Final = 128  # characters of a beginning that is ranked as it is
 FACTOR: Final = 1.25  # times the average of tokens in flight
 SLACK: Final = 8192  # tokens in flight that are never too many: about one prefill batch
 
@@ -33,6 +35,8 @@ def beginning(body: Mapping[str, Any]) -> str:
 
 def choose(alike: str, tokens: int, pods: Sequence[Endpoint], in_flight: Mapping[str, int]) -> Endpoint:
     """The pod of highest rank that has not got more than its share, this prompt included."""
+    if len(alike) > _PLAIN:
+        alike = blake2b(alike.encode(errors="surrogatepass"), digest_size=16).hexdigest()  # once, not for each pod
     ranked = sorted(pods, key=lambda pod: (tie_break(pod.uid, alike), pod.uid))
     total = sum(in_flight.get(pod.uid, 0) for pod in pods) + tokens
     most = max(SLACK, FACTOR * total / len(pods))

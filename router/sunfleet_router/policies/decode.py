@@ -9,7 +9,7 @@ from sunfleet_router.policies import NOBODY, Choice, Reject, Wait, standing, tie
 from sunfleet_router.snapshot import Endpoint
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, see Ask
 class DecodeFacts:
     """``tokens``: KV that the request may fill, prompt and output. ``fingerprints``: KV that its prefill pods make."""
 
@@ -61,10 +61,13 @@ def choose(
         least = min(map(doubt, roomy))
         roomy = sorted((pod for pod in roomy if doubt(pod) == least), key=tie)[:2]
 
-    def order(pod: Endpoint) -> tuple[tuple[bool, bool], float, tuple[int, str]]:
-        return doubt(pod), (taken.get(pod.uid, 0) + facts.tokens) / pod.capacity, tie(pod)
+    def order(pod: Endpoint) -> tuple[tuple[bool, bool], float]:
+        return doubt(pod), (taken.get(pod.uid, 0) + facts.tokens) / pod.capacity
 
-    return Choice(min(roomy, key=order))
+    orders = [order(pod) for pod in roomy]
+    least_order = min(orders)
+    best = [pod for pod, one in zip(roomy, orders, strict=True) if one == least_order]
+    return Choice(best[0] if len(best) == 1 else min(best, key=tie))
 
 
 def choose_again(

@@ -9,7 +9,7 @@ from sunfleet_router.policies import NOBODY, Choice, Reject, affinity, standing,
 from sunfleet_router.snapshot import Endpoint
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, see Ask
 class PrefillFacts:
     """``fingerprint``: KV that the reserved decode pod reads; ``None`` when nothing will be decoded. ``alike``: see
     :func:`affinity.beginning`; "" for no preference.
@@ -41,8 +41,12 @@ def choose(
     asked = standing(untried, ejected)
     if isinstance(asked, Reject):
         return asked
-    best = min(_doubt(facts, pod, suspects) for pod in asked)
-    equals = [pod for pod in asked if _doubt(facts, pod, suspects) == best]
+    equals: Sequence[Endpoint] = asked
+    if suspects or facts.avoided:
+        best = min(_doubt(facts, pod, suspects) for pod in asked)
+        equals = [pod for pod in asked if _doubt(facts, pod, suspects) == best]
+    if len(equals) == 1:
+        return Choice(equals[0])
     if facts.alike:
         return Choice(affinity.choose(facts.alike, facts.tokens, equals, in_flight))
 

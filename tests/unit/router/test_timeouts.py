@@ -167,7 +167,7 @@ async def test_slow_but_steady_is_not_stuck(tokens: tuple[int | None, ...], phas
     upstream: Any = pod
     seconds = Clocks(kv_load=0.001, first_token=0.001, inter_token=0.001)
     with pytest.raises(PhaseTimeoutError) if phase else nullcontext() as late:
-        async with Pulse(upstream, endpoint, "id-1", seconds, seeds=1):
+        with Pulse(upstream, endpoint, "id-1", seconds, seeds=1):
             await until(lambda: not pod.tokens)
             await asyncio.sleep(0.05)
     if late is not None:
