@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import uvloop
 
@@ -203,7 +203,7 @@ async def measure(scenario: str, batches: int, each: int, profile: cProfile.Prof
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="sunfleet_router_inside", description=cast("str", __doc__).splitlines()[0])
+    parser = argparse.ArgumentParser(prog="sunfleet_router_inside", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--scenario", choices=tuple(_PROMPT_BYTES), default="a")
     parser.add_argument("--batches", type=int, default=30)
     parser.add_argument("--each", type=int, default=800)

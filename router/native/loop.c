@@ -63,16 +63,29 @@ void slot_release(Slot *slot) {
 }
 
 bool slot_wants_read(const Slot *slot) {
-    if (slot->paused || slot->holding || slot->resting || slot->closing || slot->gone || slot->undelivered >= READ_AHEAD)
+    if (slot->paused || slot->holding || slot->closing || slot->gone || slot->undelivered >= READ_AHEAD)
         return false;
     return !(slot->relay && slot->relay->active && atomic_load(&slot->relay->client->blocked));
 }
 
+static bool relays(const Slot *slot) { return slot->relay && slot->relay->active; }
+
+static void tell(const Slot *slot, int epoll, int operation, uint32_t events) {
+    struct epoll_event event = {.events = events, .data.ptr = (void *)slot};
+    epoll_ctl(epoll, operation, slot->fd, &event);
+}
+
 static void arm(Slot *slot, bool reads, bool writes) {
-    if (slot->gone || (slot->reads_armed == reads && slot->writes_armed == writes))
+    Core *core = slot->core;
+    bool on_beat = relays(slot), moves = slot->on_beat != on_beat;
+    if (slot->gone || (!moves && slot->reads_armed == reads && slot->writes_armed == writes))
         return;
-    struct epoll_event event = {.events = (reads ? EPOLLIN : 0) | (writes ? EPOLLOUT : 0), .data.ptr = slot};
-    epoll_ctl(slot->core->epoll, EPOLL_CTL_MOD, slot->fd, &event);
+    tell(slot, core->epoll, EPOLL_CTL_MOD, (reads && !on_beat ? EPOLLIN : 0) | (writes ? EPOLLOUT : 0));
+    if (on_beat)
+        tell(slot, core->beat, moves ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, reads ? EPOLLIN : 0);
+    else if (moves)
+        tell(slot, core->beat, EPOLL_CTL_DEL, 0);
+    slot->on_beat = on_beat;
     slot->reads_armed = reads;
     slot->writes_armed = writes;
 }
@@ -165,7 +178,7 @@ static void look_at(Slot *slot) {
             lose(slot);
         else if (slot->closing && !buffer_size(&slot->sending) && !buffer_size(&slot->out))
             lose(slot);
-        else if (!slot->reads_armed && slot_wants_read(slot))
+        else if (slot_wants_read(slot))
             arm(slot, true, slot->writes_armed);
     }
     pthread_mutex_unlock(&slot->lock);
@@ -188,38 +201,6 @@ static void take(Slot *slot) {
     }
 }
 
-/* A stream whose events come faster than a client needs them: the next ones are moved together, for a write costs more
- * than what it writes. */
-static bool comes_fast(const Slot *slot) {
-    return slot->relay && slot->relay->active && slot->core->now - slot->relay->activity < REST_MS * 1e-3;
-}
-
-static void rest(Slot *slot) {
-    Core *core = slot->core;
-    slot->resting = true;
-    slot->rests_until = core->now + REST_MS * 1e-3;
-    slot->next_resting = NULL;
-    atomic_fetch_add(&slot->references, 1);
-    *core->last_resting = slot;
-    core->last_resting = &slot->next_resting;
-    arm(slot, false, slot->writes_armed);
-}
-
-/* Read those again that have rested; all of them at the end. */
-static void rouse(Core *core, bool all) {
-    while (core->resting && (all || core->resting->rests_until <= core->now)) {
-        Slot *slot = core->resting;
-        core->resting = slot->next_resting;
-        if (!core->resting)
-            core->last_resting = &core->resting;
-        pthread_mutex_lock(&slot->lock);
-        slot->resting = false;
-        pthread_mutex_unlock(&slot->lock);
-        look_at(slot);
-        slot_release(slot);
-    }
-}
-
 static void on_event(Slot *slot, uint32_t events) {
     bool over = events & (EPOLLERR | EPOLLHUP); /* cannot be disarmed, so what is left is read whoever wants it */
     pthread_mutex_lock(&slot->lock);
@@ -229,12 +210,10 @@ static void on_event(Slot *slot, uint32_t events) {
     }
     if (!slot->gone && (events & (EPOLLIN | EPOLLERR | EPOLLHUP))) {
         bool wanted = slot_wants_read(slot);
-        if (wanted && !over && comes_fast(slot))
-            rest(slot);
-        else if (wanted || over)
+        if (wanted || over)
             take(slot);
-        else
-            arm(slot, false, slot->writes_armed); /* only now: most who hold go on before anything comes */
+        if (!wanted || slot->on_beat != relays(slot))
+            arm(slot, slot_wants_read(slot), slot->writes_armed); /* only now: most who hold go on before anything comes */
     }
     pthread_mutex_unlock(&slot->lock);
 }
@@ -264,10 +243,32 @@ static bool look_at_dirty(Core *core) {
     return none;
 }
 
-static void drain_wake(Core *core) {
-    uint64_t count;
-    while (read(core->wake, &count, sizeof count) < 0 && errno == EINTR) {
+/* Read the relayed streams that have something. While there are such, the next look is a beat later. */
+static void look_at_streams(Core *core) {
+    struct epoll_event events[AT_ONCE];
+    int count = epoll_wait(core->beat, events, AT_ONCE, 0);
+    for (int at = 0; at < count; at++)
+        on_event(events[at].data.ptr, events[at].events);
+    if (count > 0) {
+        core->next_beat = core->now + (count < AT_ONCE ? BEAT_MS * 1e-3 : 0);
+        return;
     }
+    core->next_beat = 0;
+    struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.ptr = core};
+    epoll_ctl(core->epoll, EPOLL_CTL_MOD, core->beat, &event);
+}
+
+static double clock_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Milliseconds for epoll; for ever where nothing is due. */
+static int until_beat(const Core *core) {
+    if (core->next_beat <= 0)
+        return -1;
+    return core->now < core->next_beat ? BEAT_MS : 0;
 }
 
 void *core_run(void *given) {
@@ -275,24 +276,23 @@ void *core_run(void *given) {
     struct epoll_event events[AT_ONCE];
     while (!atomic_load(&core->stopping)) {
         bool wait = look_at_dirty(core);
-        int count = epoll_wait(core->epoll, events, AT_ONCE, !wait ? 0 : core->resting ? REST_MS : -1);
+        int count = epoll_wait(core->epoll, events, AT_ONCE, wait ? until_beat(core) : 0);
         pthread_mutex_lock(&core->lock);
         core->sleeping = false;
         pthread_mutex_unlock(&core->lock);
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        core->now = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-        rouse(core, false);
+        core->now = clock_seconds();
+        bool beat = core->next_beat > 0 && core->now >= core->next_beat;
         for (int at = 0; at < count; at++) {
-            if (events[at].data.ptr)
+            if (events[at].data.ptr == core)
+                beat = true;
+            else if (events[at].data.ptr) /* else it was woken up */
                 on_event(events[at].data.ptr, events[at].events);
-            else
-                drain_wake(core);
         }
+        if (beat)
+            look_at_streams(core);
         bury(core);
     }
     look_at_dirty(core);
-    rouse(core, true);
     bury(core);
     return NULL;
 }

@@ -6,7 +6,11 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
+
+enum { MOST_PARTS = 8 }; /* written in one call */
 
 static const char *const OUTCOMES[] = {"complete", "cut", "broken", "too_large", "engine_ended"};
 static PyObject *data_received, *connection_lost, *pause_writing, *resume_writing, *relayed;
@@ -29,30 +33,58 @@ static void transport_dealloc(Transport *self) {
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
+/* What the socket takes at once, if nothing waits before it: cheaper than to wake the pump's thread for it. An error is
+ * that thread's to find. Under the slot's lock. */
+static size_t send_now(const Slot *slot, struct iovec *parts, size_t count) {
+    if (slot->writes_armed || buffer_size(&slot->sending) || buffer_size(&slot->out))
+        return 0;
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
+    ssize_t sent = sendmsg(slot->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return sent < 0 ? 0 : (size_t)sent;
+}
+
 /* Whether the writer is to be told to pause, which it is from here. */
-static bool add_out(Slot *slot, const Py_buffer *part) {
+static bool add_out(Slot *slot, struct iovec *parts, size_t count) {
+    bool pause = false, waits = false;
     pthread_mutex_lock(&slot->lock);
-    bool pause = false;
     if (!slot->gone && !slot->aborting) {
-        buffer_add(&slot->out, part->buf, (size_t)part->len);
+        size_t sent = send_now(slot, parts, count);
+        for (size_t at = 0; at < count; at++) {
+            size_t size = parts[at].iov_len, skip = sent < size ? sent : size;
+            buffer_add(&slot->out, (char *)parts[at].iov_base + skip, size - skip);
+            sent -= skip;
+        }
+        waits = buffer_size(&slot->out);
         pause = buffer_size(&slot->out) + buffer_size(&slot->sending) > HIGH_WATER && !atomic_exchange(&slot->blocked, true);
     }
     pthread_mutex_unlock(&slot->lock);
+    if (waits)
+        core_touch(slot);
     return pause;
 }
 
 static PyObject *put(Transport *self, PyObject *const *parts, Py_ssize_t count) {
-    bool pause = false;
+    Py_buffer held[MOST_PARTS];
+    struct iovec vectors[MOST_PARTS];
+    Py_ssize_t taken = 0;
+    bool pause = false, failed = false;
     if (self->slot->closing)
         Py_RETURN_NONE;
-    for (Py_ssize_t at = 0; at < count; at++) {
-        Py_buffer part;
-        if (PyObject_GetBuffer(parts[at], &part, PyBUF_SIMPLE) < 0)
-            return NULL;
-        pause |= add_out(self->slot, &part);
-        PyBuffer_Release(&part);
+    while (count > 0 && !failed) {
+        for (taken = 0; taken < count && taken < MOST_PARTS; taken++) {
+            failed = PyObject_GetBuffer(parts[taken], &held[taken], PyBUF_SIMPLE) < 0;
+            if (failed)
+                break;
+            vectors[taken] = (struct iovec){held[taken].buf, (size_t)held[taken].len};
+        }
+        pause |= add_out(self->slot, vectors, (size_t)taken);
+        for (Py_ssize_t at = 0; at < taken; at++)
+            PyBuffer_Release(&held[at]);
+        parts += taken;
+        count -= taken;
     }
-    core_touch(self->slot);
+    if (failed)
+        return NULL;
     if (pause && self->slot->protocol)
         return PyObject_CallMethodNoArgs(self->slot->protocol, pause_writing);
     Py_RETURN_NONE;
@@ -128,11 +160,10 @@ static PyObject *transport_relay(Transport *self, PyObject *args) {
     bool gone = slot->gone;
     if (gone)
         relay->active = false;
-    bool look = !slot->reads_armed;
     pthread_mutex_unlock(&slot->lock);
     relay_free(old);
-    if (look && !gone)
-        core_touch(slot);
+    if (!gone)
+        core_touch(slot); /* from now on it is read with the other streams */
     return PyBool_FromLong(!gone);
 }
 
@@ -193,10 +224,10 @@ static PyTypeObject TransportType = {
 /* Core */
 
 static void core_shut(Core *self) {
-    for (int *fd = (int[]){self->epoll, self->wake, self->bell, -2}; *fd != -2; fd++)
+    for (int *fd = (int[]){self->epoll, self->beat, self->wake, self->bell, -2}; *fd != -2; fd++)
         if (*fd >= 0)
             close(*fd);
-    self->epoll = self->wake = self->bell = -1;
+    self->epoll = self->beat = self->wake = self->bell = -1;
 }
 
 static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
@@ -206,15 +237,17 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     if (!self)
         return NULL;
     self->last = &self->first;
-    self->last_resting = &self->resting;
     self->epoll = epoll_create1(EPOLL_CLOEXEC);
+    self->beat = epoll_create1(EPOLL_CLOEXEC);
     self->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     self->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+    struct epoll_event woken = {.events = EPOLLIN | EPOLLET, .data.ptr = NULL}; /* each ring is an edge: nobody reads it */
+    struct epoll_event beat = {.events = EPOLLIN | EPOLLONESHOT, .data.ptr = self};
     pthread_mutex_init(&self->lock, NULL);
     self->scratch = need(malloc(SCRATCH));
-    int error = self->epoll < 0 || self->wake < 0 || self->bell < 0 ? errno : 0;
-    if (!error && epoll_ctl(self->epoll, EPOLL_CTL_ADD, self->wake, &event) < 0)
+    int error = self->epoll < 0 || self->beat < 0 || self->wake < 0 || self->bell < 0 ? errno : 0;
+    if (!error && (epoll_ctl(self->epoll, EPOLL_CTL_ADD, self->wake, &woken) < 0 ||
+                   epoll_ctl(self->epoll, EPOLL_CTL_ADD, self->beat, &beat) < 0))
         error = errno;
     if (!error)
         error = pthread_create(&self->thread, NULL, core_run, self);

@@ -4,8 +4,12 @@
  * socket to its client's (relay.c). The pump's thread never needs the interpreter's lock: it leaves what it has for Python
  * in a queue, which the event loop empties when an eventfd says so.
  *
- * Who may touch what: file descriptors and epoll belong to the pump's thread; protocols and Python objects to the event
- * loop's; the fields of a slot are under its lock. Only the pump's thread ever holds two locks of slots.
+ * Who may touch what: epoll and reading belong to the pump's thread, which alone closes; protocols and Python objects to
+ * the event loop's; the fields of a slot are under its lock, and whoever holds it may write to the socket. Only the pump's
+ * thread ever holds two locks of slots.
+ *
+ * Relayed streams are in an epoll of their own. The first event of a quiet time goes on at once; from then on all that have
+ * something are read together on each beat, for waking up costs more than what an event needs.
  */
 #ifndef SUNFLEET_PUMP_H
 #define SUNFLEET_PUMP_H
@@ -24,7 +28,7 @@ enum {
     READ_AHEAD = 256 << 10, /* bytes of one socket that may wait for Python */
     HIGH_WATER = 64 << 10,  /* bytes that wait for a socket: above it the writer is told to pause */
     LOW_WATER = 16 << 10,   /* and below it to go on */
-    REST_MS = 1, /* a stream is read this seldom at most: what comes faster goes on together */
+    BEAT_MS = 1, /* relayed streams are read this seldom at most, all that have something together */
     MOST_EVENT = 16 << 20,  /* bytes of one event; as in relay.py */
 };
 
@@ -76,6 +80,7 @@ struct Slot { /* one socket */
     atomic_int references;
     int fd;
     bool reads_armed, writes_armed; /* what epoll was told */
+    bool on_beat;  /* its reads are told to the epoll of relayed streams */
     bool paused;   /* by Python */
     bool stepping; /* after each read it holds until Python says `next` */
     bool holding;
@@ -87,9 +92,7 @@ struct Slot { /* one socket */
     Buffer sending;         /* before `out`; the pump's thread's */
     Relay *relay;           /* of an engine's socket */
     Slot *feeder;           /* of a client's: whose relay goes here; a reference */
-    bool resting;           /* not read before `rests_until`; in the core's list, with a reference */
-    double rests_until;
-    Slot *next_dirty, *next_look, *next_lost, *next_resting;
+    Slot *next_dirty, *next_look, *next_lost;
     bool dirty;
     Slot *earlier, *later; /* all open ones, under the core's lock */
     PyObject *protocol;    /* under the interpreter's lock */
@@ -101,6 +104,7 @@ struct Core {
     bool running;
     atomic_bool stopping;
     int epoll, wake, bell; /* bell: readable when there is something for Python */
+    int beat;              /* the epoll of relayed streams, itself in `epoll` while no beat is due */
     pthread_mutex_t lock;  /* of all below */
     Slot *dirty;
     bool sleeping;
@@ -108,8 +112,8 @@ struct Core {
     Item *first, **last;
     Slot *open;
     Slot *lost;     /* the pump's thread's: closed in the present round */
-    Slot *resting, **last_resting; /* the pump's thread's: streams that come fast, in order of `rests_until` */
     double now;     /* the pump's thread's: of the present round */
+    double next_beat; /* the pump's thread's: when relayed streams are looked at again; 0: as soon as one has something */
     char *scratch;
     Buffer kept, framed;
 };
