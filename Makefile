@@ -151,7 +151,7 @@ demo-run: venv ## The demo itself, on an installed fleet
 	PYTHONPATH=e2e/demo:e2e/cluster:e2e:crds $(PY) -m sunfleet_demo
 
 ##@ Other
-.PHONY: format generate bench-autoscaling bench-handover bench-operator bench-router scale-router soak-router bench-times bench-tuner tuner-claims help
+.PHONY: format generate bench-autoscaling bench-handover bench-operator bench-router inside-router scale-router soak-router bench-times bench-tuner tuner-claims help
 format: venv ## Rewrite to the project's format
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
@@ -184,6 +184,9 @@ tuner-claims: ## The short part of bench-tuner from the beginning; fails when a 
 
 bench-router: venv ## The router beside a direct run and haproxy (PEERS=1: also vllm-router; QUICK=1: a minute; OUTPUT=json)
 	@PYTHONPATH=bench/router $(PY) -m sunfleet_routerbench bench $(if $(PEERS),--peers) $(if $(QUICK),--quick) --output $(or $(OUTPUT),table)
+
+inside-router: venv ## What Python costs the router a request, without sockets (SCENARIO=a or d; PROFILE=1: by function)
+	@PYTHONPATH=bench/router:router:crds $(PY) -m sunfleet_router_inside --scenario $(or $(SCENARIO),a) $(if $(PROFILE),--profile)
 
 scale-router: venv ## One router with 5,000 streams, then 100,000 requests of which clients leave 10,000; two processes beside one
 	@PYTHONPATH=bench/router $(PY) -m sunfleet_routerbench scale $(if $(SHARE),--share $(SHARE))

@@ -92,7 +92,7 @@ def prefill_params(max_tokens: int | None, *, resumed: bool = False) -> dict[str
 def missing_fields(params: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Names of the transfer fields that a prefill answer lacks; empty when the hand-over is complete."""
     given = params or {}
-    return tuple(name for name in REQUIRED_TRANSFER_FIELDS if given.get(name) in (None, "", []))
+    return tuple([name for name in REQUIRED_TRANSFER_FIELDS if given.get(name) in (None, "", [])])
 
 
 def decode_params(

@@ -160,10 +160,11 @@ static PyObject *transport_relay(Transport *self, PyObject *args) {
     bool gone = slot->gone;
     if (gone)
         relay->active = false;
+    bool look = !gone && !slot->reads_armed; /* else its next event brings it to the other streams */
     pthread_mutex_unlock(&slot->lock);
     relay_free(old);
-    if (!gone)
-        core_touch(slot); /* from now on it is read with the other streams */
+    if (look)
+        core_touch(slot);
     return PyBool_FromLong(!gone);
 }
 

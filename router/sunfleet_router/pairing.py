@@ -93,8 +93,8 @@ class Pairing:
         tokens = self._tokens(call, prompt_tokens, told)
         facts = DecodeFacts(
             request_id=call.request_id,
-            tokens=max((pod.room(tokens) for pod in pool if pod.info), default=tokens),
-            fingerprints=frozenset(pod.fingerprint for pod in able),
+            tokens=max([pod.room(tokens) for pod in pool if pod.info], default=tokens),
+            fingerprints={pod.fingerprint for pod in able},
             tried=call.tried,
             avoided=call.avoided,
         )

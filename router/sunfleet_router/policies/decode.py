@@ -91,5 +91,5 @@ def choose_again(
 
 def fits(tokens: int, pod: Endpoint, taken: Mapping[str, int]) -> bool:
     """Whether a pod that holds KV at all has room for so much more, or is empty."""
-    used = taken.get(pod.uid, 0)
-    return 0 < pod.capacity >= used + min(tokens, pod.capacity)
+    capacity = pod.capacity
+    return 0 < capacity >= taken.get(pod.uid, 0) + min(capacity, tokens)

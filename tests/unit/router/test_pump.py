@@ -112,6 +112,32 @@ async def test_a_slow_reader_pauses_the_writer_and_gets_every_byte_in_order(pump
     await heard.lost
 
 
+async def test_what_fits_is_in_the_socket_when_the_write_returns(pumped: PumpSockets) -> None:
+    heard = Heard()
+    far = pair(pumped, heard)
+    parts = [b"%d," % number for number in range(20)]  # more than go in one call
+    heard.transport.writelines(parts)
+    assert far.recv(1 << 10, socket.MSG_DONTWAIT) == b"".join(parts)
+    far.close()
+    await heard.lost
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_bytes_keep_their_order_whoever_writes_them(pumped: PumpSockets, seed: int) -> None:
+    chance, heard = random.Random(seed), Heard()  # noqa: S311
+    far = pair(pumped, heard)
+    sent, got = b"", b""
+    for _ in range(200):
+        part = chance.randbytes(chance.choice((1, 100, 40_000, 300_000)))
+        sent += part
+        heard.transport.write(part)
+        if chance.random() < 0.7:
+            got += await receive(far, min(len(sent) - len(got), chance.choice((1, 50_000, 500_000))))
+    assert got + await receive(far, len(sent) - len(got)) == sent
+    far.close()
+    await heard.lost
+
+
 async def test_a_protocol_that_pauses_is_not_told_more_until_it_resumes(pumped: PumpSockets) -> None:
     heard = Heard()
     far = pair(pumped, heard)

@@ -166,10 +166,10 @@ async def test_slow_but_steady_is_not_stuck(tokens: tuple[int | None, ...], phas
     endpoint = Endpoint("u", "n", HOST, 1, "decode", "f", info)
     upstream: Any = pod
     seconds = Clocks(kv_load=0.001, first_token=0.001, inter_token=0.001)
-    with pytest.raises(PhaseTimeoutError) if phase else nullcontext() as late:
-        with Pulse(upstream, endpoint, "id-1", seconds, seeds=1):
-            await until(lambda: not pod.tokens)
-            await asyncio.sleep(0.05)
+    raised = pytest.raises(PhaseTimeoutError) if phase else nullcontext()
+    with raised as late, Pulse(upstream, endpoint, "id-1", seconds, seeds=1):
+        await until(lambda: not pod.tokens)
+        await asyncio.sleep(0.05)
     if late is not None:
         assert late.value.phase == phase
     assert not pod.tokens
