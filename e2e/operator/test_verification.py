@@ -16,7 +16,7 @@ from support.kubectl import Json, Kubectl, wait_until
 from support.load import steady
 from support.served import ANSWER_TOKENS, router_address
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 TASK, GOLDEN, MAX_TOKENS = "maths", "golden", 8
 READY_SECONDS = 120.0
 OTHER = {"weights": {"uri": "hf://acme/maths@v2", "credentialsSecretRef": {"name": "hub"}}}
