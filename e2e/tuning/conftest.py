@@ -29,6 +29,8 @@ def workshop(kubectl: Kubectl) -> Iterator[Workshop]:
     volume = f"{CLAIM}-{NAMESPACE}"
     kubectl.delete("persistentvolume", volume)  # of an earlier namespace: it never binds to a second claim
     kubectl.apply(local_claim(CLAIM, NAMESPACE, folder, hostname, "ReadWriteMany"))
+    bound = "--for=jsonpath={.status.phase}=Bound"  # a pod that comes before waits for the scheduler's next round
+    kubectl.run("wait", f"persistentvolumeclaim/{CLAIM}", "--namespace", NAMESPACE, bound, "--timeout=60s")
     yield Workshop(kubectl, folder)
     delete_namespace(kubectl, NAMESPACE)
     kubectl.delete("persistentvolume", volume)

@@ -150,9 +150,13 @@ def test_something_else_in_the_output_is_seen_before_the_first_step(sources: Pat
     assert not tmp_path.with_name(f"{tmp_path.name}.work").exists()
 
 
-def test_smaller_passes_make_the_same_steps(sources: Path, tmp_path: Path) -> None:
-    tune(sources, tmp_path / "one")
-    tune(sources, tmp_path / "many", micro_tokens=12)
+@pytest.mark.parametrize("micro_tokens", [12, 1], ids=["buckets", "each row alone, without padding"])
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_buckets_of_rows_make_the_same_steps_as_one_padded_pass(
+    sources: Path, tmp_path: Path, method: str, micro_tokens: int
+) -> None:
+    tune(sources, tmp_path / "one", method=method)
+    tune(sources, tmp_path / "many", method=method, micro_tokens=micro_tokens)
     for (step, one), (same, many) in zip(losses(tmp_path / "one"), losses(tmp_path / "many"), strict=True):
         assert step == same
         assert many == pytest.approx(one, rel=1e-5)
