@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole, KVConnectorTransferResults
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector import NixlPullConnector
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NixlConnectorMetadata
 from vllm.v1.request import RequestStatus
@@ -106,3 +107,17 @@ def test_kv_without_a_known_end_is_left_to_the_deadline(connector: Any, monkeypa
     metadata.add_new_req_to_recv("mine", ([4],), params, awaiting_kvs=True)
     monkeypatch.setattr(NixlPullConnector, "build_connector_meta", lambda *_: metadata)
     assert step(connector, monkeypatch, arrived=("mine",)).failed_recving == set()
+
+
+def test_the_thread_that_runs_the_model_keeps_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.sched_getaffinity(0)
+    bound: list[set[int]] = []
+
+    def bind(*_: object) -> None:
+        os.sched_setaffinity(0, {max(before)})
+        bound.append(os.sched_getaffinity(0))
+
+    monkeypatch.setattr(NixlPullConnector, "__init__", bind)
+    config: Any = SimpleNamespace(kv_transfer_config=SimpleNamespace(is_kv_producer=True))
+    SunConnector(config, KVConnectorRole.SCHEDULER, None)
+    assert (bound, os.sched_getaffinity(0)) == ([{max(before)}], before)

@@ -22,6 +22,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.request import Request, RequestStatus
 
+from sunfleet_worker.hooks.cores import cores_kept
 from sunfleet_worker.hooks.input_batch import patch_input_batch
 from sunfleet_worker.hooks.nixl_progress import delay_progress_thread
 from sunfleet_worker.lease import MARGIN_SECONDS, read_in_time
@@ -36,7 +37,8 @@ class SunConnector(NixlPullConnector):
         if role is KVConnectorRole.WORKER:
             delay_progress_thread()
             patch_input_batch()
-        super().__init__(vllm_config, role, kv_cache_config)
+        with cores_kept():
+            super().__init__(vllm_config, role, kv_cache_config)
         self._prefills = bool(vllm_config.kv_transfer_config.is_kv_producer)
         # Scheduler: requests whose KV the workers shall let go of in the next step.
         self._releases: set[str] = set()
