@@ -2,9 +2,11 @@
 
 ``PYTHONPATH=bench:crds:e2e:e2e/cluster python -m handover [--requests N] [--prompt TOKENS] [--output TOKENS]``
 
-Both pairs run all the time and take turns, request by request, so that what else the machine does hits both alike. What
-counts is the ratio of neighbours. Four engines: 8 GiB of memory, in huge pages where malloc can have them: which small
-pages an engine's weights happen to lie in makes its steps up to a tenth slower or faster until it ends.
+Both pairs run at the same time and take turns, request by request, so that what else the machine does hits both alike.
+What counts is the ratio of neighbours. Where an engine's weights happen to lie in memory makes its steps up to a tenth
+slower or faster until it ends, and those that start first tend to be the slower ones. So the engines have huge pages
+where malloc can get them, and half of the requests go to pairs that are started the other way round. Four engines at a
+time: 8 GiB of memory.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,6 +29,8 @@ from support.local_tasks import base_prefill, decoder
 from support.stock import ordinary_server
 
 WARM_UP = 3  # the first ones meet cold engines
+Times = dict[str, list[Timed]]
+Pair = Callable[[StateFolder, Path], AbstractContextManager[Flow]]
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
@@ -53,7 +57,7 @@ def ordinary_pair(state: StateFolder, folder: Path) -> Iterator[Flow]:
         yield Flow("ordinary", prefill.url, decode.url)
 
 
-def measure(flows: list[Flow], requests: int, prompt: int, output: int) -> dict[str, list[Timed]]:
+def measure(flows: list[Flow], requests: int, prompt: int, output: int) -> Times:
     """``requests`` of every flow, taking turns; each prompt is new to both."""
     rng, timed = random.Random(0), {flow.name: list[Timed]() for flow in flows}  # noqa: S311
     for number in range(requests + WARM_UP):
@@ -67,10 +71,17 @@ def measure(flows: list[Flow], requests: int, prompt: int, output: int) -> dict[
     return timed
 
 
-def report(timed: dict[str, list[Timed]], given: argparse.Namespace) -> str:
+def started(pairs: Sequence[Pair], state: StateFolder, given: argparse.Namespace) -> Times:
+    """What pairs take that are started in this order; they are gone afterwards."""
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        flows = [stack.enter_context(pair(state, Path(name) / pair.__name__)) for pair in pairs]
+        return measure(flows, given.requests // 2, given.prompt, given.output)
+
+
+def report(timed: Times, given: argparse.Namespace) -> str:
     """A Markdown table with medians in milliseconds, and the ratio of neighbours with its interval."""
     lines = [
-        f"SUN against the ordinary flow, {datetime.now(UTC):%Y-%m-%d}: {given.requests} requests each, prompts of "
+        f"SUN against the ordinary flow, {datetime.now(UTC):%Y-%m-%d}: {len(timed['sun'])} requests each, prompts of "
         f"{given.prompt}, answers of {given.output} tokens, {os.cpu_count()} cores.",
         "",
         "| | SUN, median ms | ordinary, median ms | ratio of neighbours, median | 95 % interval |",
@@ -100,10 +111,10 @@ def main() -> None:
     tidy_up_on_sigterm()
     os.environ.update(HUGE_PAGES)  # engines inherit it
     state = StateFolder.from_env()
-    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        sun = stack.enter_context(sun_pair(state, Path(name) / "sun"))
-        ordinary = stack.enter_context(ordinary_pair(state, Path(name) / "ordinary"))
-        print(report(measure([sun, ordinary], given.requests, given.prompt, given.output), given))
+    halves = [started(order, state, given) for order in ((sun_pair, ordinary_pair), (ordinary_pair, sun_pair))]
+    for half, first in zip(halves, ("SUN", "ordinary"), strict=True):
+        print(f"Started first: {first}\n\n{report(half, given)}\n")
+    print(f"Both:\n\n{report({name: halves[0][name] + halves[1][name] for name in halves[0]}, given)}")
 
 
 if __name__ == "__main__":
