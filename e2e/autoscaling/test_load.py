@@ -9,12 +9,14 @@ import pytest
 
 from sunfleet_api.names import ROLE_DECODE, ROLE_PREFILL
 from support import scaled
+from support.kubectl import wait_until
 from support.load import Load, steady
 from support.podlog import Moment, PodLog
 from support.scaled import BUSY, MOST, OTHER, POOL, ScaledFleet
 
 UP_SECONDS = 90
 MOVE_SECONDS = 90
+LEARNT_SECONDS = 60  # from what pods do while all of them are busy; queues may ask for them before
 # After the move, so that the pool has had more than its window to shrink in, had it been wrong.
 QUIET_SECONDS = 5
 
@@ -30,6 +32,11 @@ def serves(task: str, count: int) -> Callable[[Moment], bool]:
     return lambda moment: len(moment.ready(ROLE_PREFILL, task)) == count
 
 
+def learnt(fleet: ScaledFleet, task: str) -> float:
+    """Prompt tokens per second of one pod, 0 until there is enough evidence."""
+    return float(fleet.get("sunmodel", task)["status"]["scaling"]["inputs"].get("podTokensPerSecond", 0))
+
+
 def test_load_on_one_task_raises_its_prefill_and_the_pool_but_no_other_task(
     fleet: ScaledFleet, pods: PodLog, load: Load, record: Callable[[str, float], None]
 ) -> None:
@@ -41,7 +48,7 @@ def test_load_on_one_task_raises_its_prefill_and_the_pool_but_no_other_task(
     record("seconds until the pool had its pods", grown.at - started)
     assert {tuple(moment.wanted(ROLE_PREFILL, OTHER)) for moment in pods.since(started)} == {tuple(others)}
     assert fleet.scaling("sunmodel", BUSY) == "DecidedFromMetrics"
-    assert fleet.get("sunmodel", BUSY)["status"]["scaling"]["inputs"]["podTokensPerSecond"]
+    wait_until("what a pod does is learnt", lambda: learnt(fleet, BUSY) > 0, LEARNT_SECONDS)
     assert load.asked
 
 
