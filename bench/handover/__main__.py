@@ -108,6 +108,8 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=200)
     parser.add_argument("--output", type=int, default=64)
     given = parser.parse_args()
+    if given.requests < 2:
+        parser.error("--requests: at least 2, half of them for each order of starting")
     tidy_up_on_sigterm()
     os.environ.update(HUGE_PAGES)  # engines inherit it
     state = StateFolder.from_env()

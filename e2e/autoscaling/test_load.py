@@ -34,7 +34,7 @@ def serves(task: str, count: int) -> Callable[[Moment], bool]:
 
 def learnt(fleet: ScaledFleet, task: str) -> float:
     """Prompt tokens per second of one pod, 0 until there is enough evidence."""
-    return float(fleet.get("sunmodel", task)["status"]["scaling"]["inputs"].get("podTokensPerSecond", 0))
+    return float(fleet.get("sunmodel", task)["status"]["scaling"].get("inputs", {}).get("podTokensPerSecond", 0))
 
 
 def test_load_on_one_task_raises_its_prefill_and_the_pool_but_no_other_task(

@@ -58,7 +58,8 @@ SCALING_LAST = Gauge(
 SCALING_DESIRED = Gauge(
     "sunfleet_operator_scaling_desired_replicas", "Count that was decided.", ["kind", "namespace", "name"]
 )
-# Some sixteen for each of those objects; without usable metrics none, so that an old figure never passes for a new one.
+# Some sixteen for each of those objects; after a round without usable metrics none, so that an old figure does not pass
+# for a new one. A round that failed leaves them: see the time of the last one.
 SCALING_INPUT = Gauge(
     "sunfleet_operator_scaling_input",
     "A figure of the last decision, by its name in status.scaling.inputs.",

@@ -126,7 +126,7 @@ subjects:
 {{- define "sunfleet.monitoring" -}}
 {{- $object := fromYaml .text -}}
 {{- $_ := set $object.metadata "namespace" .root.Release.Namespace -}}
-{{- $_ := set $object.metadata "labels" (merge (include "sunfleet.shared" .root | fromYaml) .labels) -}}
+{{- $_ := set $object.metadata "labels" (merge (include "sunfleet.shared" .root | fromYaml) (.labels | default dict)) -}}
 {{- $namespaces := .root.Values.namespaces -}}
 {{- if and $namespaces (dig "spec" "namespaceSelector" "any" false $object) -}}
 {{- $_ := set $object.spec "namespaceSelector" (dict "matchNames" $namespaces) -}}
