@@ -105,11 +105,19 @@ class Cluster:
         try:
             found: Json = ask()
         except ApiException as error:
-            hint = " (are the CRDs installed?)" if error.status == 404 else ""
-            raise click.ClickException(f"{what}: {error.status} {error.reason}{hint}") from None
+            raise click.ClickException(f"{what}: {error.status} {error.reason}{_hint(error)}") from None
         except OSError as error:
             raise click.ClickException(f"{what}: the API server does not answer: {error}") from None
         return found
+
+
+def _hint(error: ApiException) -> str:
+    if error.status != 404:
+        return ""
+    # A kind that the API server does not know is answered in plain text, an object that is not there with a Status.
+    if '"NotFound"' in str(error.body):
+        return " (sunfleet status lists what there is; -n names another namespace)"
+    return " (are the CRDs installed?)"
 
 
 def current_namespace(context: str | None) -> str:

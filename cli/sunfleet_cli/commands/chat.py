@@ -11,6 +11,7 @@ from sunfleet_api.sun_model import SUN_MODEL
 from sunfleet_cli.chatting import PATH, ChatError, Conversation, Reply, read, refusal
 from sunfleet_cli.cluster import Cluster, current_namespace
 from sunfleet_cli.commands.routers import poster_of, router_options
+from sunfleet_cli.options import Finite
 from sunfleet_cli.output import FORMATS, show
 from sunfleet_cli.reach import Post
 
@@ -21,7 +22,7 @@ from sunfleet_cli.reach import Post
 @click.option("-n", "--namespace", help="Of sun/NAME. Default: the context's.")
 @click.option("--system", help="System message.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Longest answer. Default: the task's.")
-@click.option("--temperature", type=click.FloatRange(0), help="0: always the likeliest token. Default: the task's.")
+@click.option("--temperature", type=Finite(0), help="0: always the likeliest token. Default: the task's.")
 @router_options
 @click.option("-o", "--output", type=click.Choice(("text", *FORMATS[1:])), default="text", show_default=True,
               help="Text as it comes, or the whole answer for programs.")  # fmt: skip

@@ -14,6 +14,7 @@ from rich.console import Group
 from rich.text import Text
 
 from sunfleet_api.scaling import Autoscaling
+from sunfleet_cli.options import Finite
 from sunfleet_cli.output import output_option, show, table
 from sunfleet_cli.sim import trace
 from sunfleet_cli.sim.chart import sparkline
@@ -33,13 +34,13 @@ def _traffic(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option("--trace", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path),
                      help="JSON lines or CSV: time, task, prompt_tokens, output_tokens, or as Azure's traces."),
-        click.option("--zipf", type=click.FloatRange(0), help="Make traffic: popularity of task r is 1/r^ZIPF."),
+        click.option("--zipf", type=Finite(0), help="Make traffic: popularity of task r is 1/r^ZIPF."),
         click.option("--pattern", type=click.Choice(get_args(Pattern)), default=shape.pattern, show_default=True,
                      help="Over time: sudden bursts, slow waves, or many at once and then none."),
         click.option("--tasks", type=click.IntRange(1), default=shape.tasks, show_default=True),
-        click.option("--rate", type=click.FloatRange(0, min_open=True), default=shape.rate, show_default=True,
+        click.option("--rate", type=Finite(0, min_open=True), default=shape.rate, show_default=True,
                      help="Requests a second, all tasks together, on average."),
-        click.option("--minutes", type=click.FloatRange(1), default=60, show_default=True),
+        click.option("--minutes", type=Finite(1), default=60, show_default=True),
         click.option("--prompt-tokens", type=click.IntRange(1), default=shape.prompt_tokens, show_default=True),
         click.option("--output-tokens", type=click.IntRange(1), default=shape.output_tokens, show_default=True),
         click.option("--seed", type=int, default=0, show_default=True),
@@ -47,9 +48,9 @@ def _traffic(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="YAML with measured figures of a pod. Default: round figures of an 8B model."),
         click.option("--autoscaling", type=click.Path(exists=True, dir_okay=False, path_type=Path),
                      help="YAML: spec.autoscaling of the tasks."),
-        click.option("--ttft", type=click.FloatRange(0, min_open=True), default=Slo.ttft, show_default=True,
+        click.option("--ttft", type=Finite(0, min_open=True), default=Slo.ttft, show_default=True,
                      help="SLO: seconds to the first token."),
-        click.option("--tpot", type=click.FloatRange(0, min_open=True), default=Slo.tpot, show_default=True,
+        click.option("--tpot", type=Finite(0, min_open=True), default=Slo.tpot, show_default=True,
                      help="SLO: seconds per further token."),
     )  # fmt: skip
     for option in reversed(options):

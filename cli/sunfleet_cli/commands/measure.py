@@ -15,6 +15,7 @@ from rich.text import Text
 
 from sunfleet_cli.chatting import PATH, ChatError, Conversation, Reply, read, refusal
 from sunfleet_cli.commands.routers import poster_of, router_options
+from sunfleet_cli.options import Finite
 from sunfleet_cli.output import show
 from sunfleet_cli.reach import Post
 from sunfleet_cli.sim.fit import Decode, FitError, Known, Prefill, fitted
@@ -49,8 +50,8 @@ def _numbers(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...
 @click.option("--tokens", type=click.IntRange(2), default=64, show_default=True, help="Of each answer.")
 @click.option("--repeat", type=click.IntRange(1), default=3, show_default=True, help="How often each is measured.")
 @click.option("--kv-tokens", type=click.IntRange(1), required=True, help="KV tokens of one decode pod: sunfleet top.")
-@click.option("--prefill-startup", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to Ready.")
-@click.option("--decode-startup", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to Ready.")
+@click.option("--prefill-startup", type=Finite(0), default=60.0, show_default=True, help="Seconds to Ready.")
+@click.option("--decode-startup", type=Finite(0), default=60.0, show_default=True, help="Seconds to Ready.")
 @click.option("--gpus-per-pod", type=click.IntRange(1), default=1, show_default=True)
 @router_options
 @click.option("-o", "--output", type=click.Choice(("yaml", "json")), default="yaml", show_default=True)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from sunfleet_cli import live
 from sunfleet_cli.live import Look, Now
+from sunfleet_cli.options import Finite
 from sunfleet_cli.output import follow, output_option, show, table
 from sunfleet_cli.reach import scrape
 
@@ -21,7 +22,7 @@ Scrape = Callable[[], dict[str, str]]
 
 @click.command()
 @click.option("-w", "--watch", is_flag=True, help="Go on until interrupted.")
-@click.option("--interval", type=click.FloatRange(0.2, 3600), default=2.0, show_default=True,
+@click.option("--interval", type=Finite(0.2, 3600), default=2.0, show_default=True,
               help="Seconds between two looks: rates are over that time.")  # fmt: skip
 @click.option("--system-namespace", default="sunfleet-system", show_default=True, help="Where the routers run.")
 @click.option("--context", help="Context of the kubeconfig. Default: the current one.")

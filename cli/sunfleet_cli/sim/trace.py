@@ -19,6 +19,8 @@ _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "output": ("output_tokens", "completion_tokens", "GeneratedTokens"),
 }
 
+_LONGEST_SECONDS: Final = 366 * 86400  # more would be replayed for hours
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -39,11 +41,14 @@ def read(lines: Iterable[str], *, name: str = "trace") -> list[Request]:
     kept = [line for line in lines if line.strip()]
     if not kept:
         raise TraceError(f"{name} is empty")
+    kept[0] = kept[0].removeprefix("\ufeff")  # spreadsheets begin their files with a byte order mark
     rows = _json(kept, name) if kept[0].lstrip().startswith("{") else csv.DictReader(kept)
     found = sorted((_request(row, f"{name}, request {number}") for number, row in enumerate(rows, 1)), key=_time)
     if not found:
         raise TraceError(f"{name} holds no request")
     start = found[0].at
+    if found[-1].at - start > _LONGEST_SECONDS:
+        raise TraceError(f"{name}: more than a year from the first request to the last: are its times in seconds?")
     return [Request(one.at - start, one.task, one.prompt, one.output) for one in found]
 
 
@@ -64,9 +69,11 @@ def _json(lines: Iterable[str], name: str) -> Iterator[Mapping[str, object]]:
 
 def _request(row: Mapping[str, object], where: str) -> Request:
     def field(which: str, default: str | None = None) -> str:
-        found = next((row[name] for name in _COLUMNS[which] if row.get(name) not in {None, ""}), default)
+        found = next((row[name] for name in _COLUMNS[which] if row.get(name) not in (None, "")), default)
         if found is None:
             raise TraceError(f"{where}: no {' or '.join(_COLUMNS[which])}")
+        if isinstance(found, list | dict):
+            raise TraceError(f"{where}: {' or '.join(_COLUMNS[which])} is a list or an object")
         return str(found)
 
     try:

@@ -42,6 +42,21 @@ def test_what_cannot_be_read_is_named(case: str) -> None:
         read(lines)
 
 
+def test_a_spreadsheets_byte_order_mark_is_no_part_of_a_column() -> None:
+    assert read(["\ufefftime,task,prompt_tokens,output_tokens", "0,maths,10,5"]) == [Request(0, "maths", 10, 5)]
+
+
+def test_times_in_milliseconds_are_noticed() -> None:
+    rows = [f'{{"time": {at}, "prompt_tokens": 1, "output_tokens": 2}}' for at in (0, 1e12)]
+    with pytest.raises(TraceError, match="in seconds"):
+        read(rows)
+
+
+def test_a_list_is_no_name_of_a_task() -> None:
+    with pytest.raises(TraceError, match="request 1: task or model or Model is a list"):
+        read(['{"time": 0, "task": ["x"], "prompt_tokens": 10, "output_tokens": 5}'])
+
+
 def test_made_traffic_is_the_same_for_a_seed_and_has_its_rate_and_its_skew() -> None:
     shape = Shape(tasks=4, zipf=1.0, rate=20, seconds=3000, calm_seconds=60, burst_seconds=15)
     first = made(shape, seed=3)
