@@ -38,7 +38,9 @@ class Served:
         self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
     ) -> None:
         visit = self._visit
-        visit.trace.note(gen_ai__usage__input_tokens=visit.prompt, gen_ai__usage__output_tokens=visit.output)
-        self._metrics.used(visit)
-        self._entry.__exit__()
-        self._span.__exit__(kind, failure, traceback)
+        try:
+            visit.trace.note(gen_ai__usage__input_tokens=visit.prompt, gen_ai__usage__output_tokens=visit.output)
+            self._metrics.used(visit)
+        finally:
+            self._entry.__exit__()
+            self._span.__exit__(kind, failure, traceback)
