@@ -38,11 +38,7 @@ def filled(query: str) -> str:
 
 def scraped_twice(fleet: ScaledFleet, pods: PodLog, prometheus: Prometheus) -> bool:
     """All of the system's pods and all engines that are Ready, without which no rate has a value."""
-    pods_of_system = fleet.kubectl.items("pods", "--namespace", "sunfleet-system")
-    system = {pod["metadata"]["name"] for pod in pods_of_system if "deletionTimestamp" not in pod["metadata"]}
-    ready = {pod.name for pod in pods.now.pods.values() if pod.ready and not pod.going}
-    up = prometheus.query(f"up == 1 and up offset {SCRAPE_INTERVAL} == 1")
-    return system | ready <= {one["metric"]["pod"] for one in up}
+    return fleet.measured(pods) <= prometheus.pods(f"up == 1 and up offset {SCRAPE_INTERVAL} == 1")
 
 
 @pytest.fixture(scope="module")

@@ -26,11 +26,6 @@ def plain() -> Json:
     return {"global": {"scrape_interval": SCRAPE_INTERVAL, "scrape_timeout": SCRAPE_INTERVAL}, "scrape_configs": jobs}
 
 
-def scraped(prometheus: Prometheus) -> set[tuple[str, str]]:
-    """Namespace and name of every pod that answers."""
-    return {(one["metric"]["namespace"], one["metric"]["pod"]) for one in prometheus.query("up == 1")}
-
-
 @pytest.fixture
 def plainly(prometheus: Prometheus) -> Iterator[Prometheus]:
     """Scrapes by the sample, and by the monitors again afterwards."""
@@ -42,12 +37,7 @@ def plainly(prometheus: Prometheus) -> Iterator[Prometheus]:
 def test_the_plain_configuration_finds_what_the_monitors_find(
     fleet: ScaledFleet, pods: PodLog, plainly: Prometheus
 ) -> None:
-    def wanted() -> set[tuple[str, str]]:
-        system = fleet.kubectl.items("pods", "--namespace", "sunfleet-system")
-        engines = {(fleet.namespace, pod.name) for pod in pods.now.pods.values() if pod.ready and not pod.going}
-        return engines | {("sunfleet-system", pod["metadata"]["name"]) for pod in system}
-
-    wait_until("every pod is scraped", lambda: wanted() <= scraped(plainly), SEEN_SECONDS)
+    wait_until("every pod is scraped", lambda: fleet.measured(pods) <= plainly.pods("up == 1"), SEEN_SECONDS)
     assert {one["metric"]["job"] for one in plainly.query("up")} == {"sunfleet", "sunfleet-engines"}
     fleet.wait_for(
         "decides from metrics", "sunmodel", BUSY, lambda _: fleet.scaling("sunmodel", BUSY) == "DecidedFromMetrics"

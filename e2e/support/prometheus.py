@@ -61,10 +61,14 @@ class Prometheus:
         found: list[Json] = wait_until(what, lambda: self.query(query), seconds)
         return found
 
+    def pods(self, query: str) -> set[tuple[str, str]]:
+        """Namespace and name of every pod that the series of a query are of."""
+        return {(one["metric"]["namespace"], one["metric"]["pod"]) for one in self.query(query)}
+
     def stop(self) -> None:
         """No pod, so no answer."""
         self._scale(0)
-        wait_until("no pod of Prometheus", lambda: not self._pods(), READY_SECONDS, 0.5)
+        wait_until("no pod of Prometheus", lambda: not self._own_pods(), READY_SECONDS, 0.5)
 
     def start(self) -> None:
         """And it answers again, without what it knew."""
@@ -84,7 +88,7 @@ class Prometheus:
     def _scale(self, replicas: int) -> None:
         self.kubectl.run("scale", f"deployment/{NAME}", f"--replicas={replicas}", "--namespace", self.namespace)
 
-    def _pods(self) -> list[Json]:
+    def _own_pods(self) -> list[Json]:
         return self.kubectl.items("pods", "--namespace", self.namespace, "--selector", f"app={NAME}")
 
 

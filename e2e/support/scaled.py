@@ -15,9 +15,10 @@ from sunfleet_api.names import ROLE_DECODE, ROLE_PREFILL
 from sunfleet_fakes.engine.tokens import expected_text, tokenize
 from support import fakes
 from support.fakes import ApiProxy
+from support.fleet import ROUTER_NAMESPACE
 from support.fleets import Fleet
 from support.kubectl import Json
-from support.podlog import GPU
+from support.podlog import GPU, PodLog
 
 BUDGET: Final = 8  # GPUs: all that the cluster's node pretends to have
 MOST: Final = 3  # pods of a task
@@ -43,6 +44,13 @@ class ScaledFleet(Fleet):
 
     proxy: ApiProxy
     _identities: dict[str, str] = field(default_factory=dict)
+
+    def measured(self, pods: PodLog) -> set[tuple[str, str]]:
+        """Namespace and name of all that Prometheus should scrape: routers, operator, and engines that are Ready."""
+        system = self.kubectl.items("pods", "--namespace", ROUTER_NAMESPACE)
+        ours = {pod["metadata"]["name"] for pod in system if "deletionTimestamp" not in pod["metadata"]}
+        engines = {pod.name for pod in pods.now.pods.values() if pod.ready and not pod.going}
+        return {(ROUTER_NAMESPACE, name) for name in ours} | {(self.namespace, name) for name in engines}
 
     def model(self, task: str) -> str:
         """Name for the OpenAI API."""

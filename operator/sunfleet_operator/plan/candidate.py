@@ -18,7 +18,7 @@ from sunfleet_operator.build.volumes import GivenVolumes
 from sunfleet_operator.build.weights import Weights, adapter_weights, model_weights, resolved
 from sunfleet_operator.observed import Defaults, ObservedModel
 from sunfleet_operator.plan import task, weights
-from sunfleet_operator.plan.common import asked_download, asked_key, worker_settings
+from sunfleet_operator.plan.common import asked_download, asked_secrets, worker_settings
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.records import DecoderRevision, ModelRevision
 
@@ -128,7 +128,7 @@ def _target(
             "drain": spec.rollout.drain_timeout_seconds,
             "deadline": spec.rollout.progress_deadline_seconds,
             **asked_download(spec.prefill.source),
-            **asked_key(defaults),
+            **asked_secrets(defaults),
         },
     )
     found = next((record for record in known if record.revision == revision), None)

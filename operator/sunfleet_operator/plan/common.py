@@ -104,8 +104,8 @@ def asked_download(source: WeightsSource) -> dict[str, object]:
     return {} if source.download is None else {"download": source.download.given()}
 
 
-def asked_key(defaults: Defaults) -> dict[str, object]:
-    """Part of a revision, if engines ask for a key or speak TLS: pods without it are replaced."""
+def asked_secrets(defaults: Defaults) -> dict[str, object]:
+    """Part of a revision, if engines ask for a key or speak TLS: pods without are replaced."""
     asked = {"key": defaults.engine_key, "tls": defaults.engine_tls}
     return {name: secret for name, secret in asked.items() if secret}
 

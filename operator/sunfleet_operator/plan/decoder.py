@@ -35,7 +35,7 @@ from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.plan.common import (
     TAKEN_SECONDS,
     asked_download,
-    asked_key,
+    asked_secrets,
     changes_contract,
     invalid,
     look_again,
@@ -193,7 +193,7 @@ def _target(
             "drain": spec.rollout.drain_timeout_seconds,
             "deadline": spec.rollout.progress_deadline_seconds,
             **asked_download(spec.model),
-            **asked_key(defaults),
+            **asked_secrets(defaults),
         },
     )
     known = _records(observed)

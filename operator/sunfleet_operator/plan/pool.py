@@ -30,7 +30,7 @@ from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.plan.common import (
     TAKEN_SECONDS,
     asked_download,
-    asked_key,
+    asked_secrets,
     ignored,
     invalid,
     paused,
@@ -183,7 +183,7 @@ def _target(
             "drain": drain,
             "deadline": deadline,
             **asked_download(spec.model),
-            **asked_key(defaults),
+            **asked_secrets(defaults),
         },
     )
     found = next((record for record in known if record.revision == revision), None)

@@ -28,7 +28,7 @@ from sunfleet_operator import records
 from sunfleet_operator.build import labels
 from sunfleet_operator.build.adapters import mounted_at
 from sunfleet_operator.build.volumes import GivenVolumes
-from sunfleet_operator.build.weights import MOUNTED_SCHEMES, adapter_weights, resolved
+from sunfleet_operator.build.weights import MOUNTED_SCHEMES, Weights, adapter_weights, resolved
 from sunfleet_operator.observed import Defaults, ObservedModel
 from sunfleet_operator.plan import conditions, pooled_check, revisions, status, task, traffic, verify, weights
 from sunfleet_operator.plan.actions import Delete, Plan, Write
@@ -232,12 +232,20 @@ def _check(
     """Golden prompts of the revision that is asked for, on those pods that have it."""
     if target is None or report is None or pool.spec is None:
         return Check(cleared=True)
-    source, pod = model.spec.prefill.source, pool.spec.spec.template.spec
+    module, pod = _files(observed, model, pool.spec, pool.given)
+    return pooled_check.checked(
+        observed, model, target, resolved(module, report), pod, defaults, serving=serving, now=now
+    )
+
+
+def _files(
+    observed: ObservedModel, model: SunModel, pool: PrefillPool, given: GivenVolumes
+) -> tuple[Weights, Mapping[str, Any]]:
+    """The adapter's files as a Job of the task finds them, and what its pod has of the pool's in the same namespace."""
+    source = model.spec.prefill.source
     secret = source.credentials_secret_ref.name if source.credentials_secret_ref else ""
-    module = resolved(adapter_weights(source.uri, secret, pool.given), report)
-    near = pool.spec.metadata.namespace == observed.key.namespace
-    extra: Mapping[str, Any] = weights.inherited(pod) if near else {}
-    return pooled_check.checked(observed, model, target, module, extra, defaults, serving=serving, now=now)
+    near = pool.metadata.namespace == observed.key.namespace
+    return adapter_weights(source.uri, secret, given), weights.inherited(pool.spec.template.spec) if near else {}
 
 
 def _resolve(
@@ -248,15 +256,8 @@ def _resolve(
         waiting = Verdict(ConditionType.WEIGHTS_READY, "Unknown", Reason.PENDING, "not looked at before ResolvedRefs")
         same = known is not None and known.uri == model.spec.prefill.source.uri and not refused
         return weights.Resolution(known.report if known and same else None, waiting)
-    source, template = model.spec.prefill.source, pool.spec.spec.template.spec
-    secret = source.credentials_secret_ref.name if source.credentials_secret_ref else ""
-    near = pool.spec.metadata.namespace == observed.key.namespace
-    question = weights.Question(
-        source,
-        adapter_weights(source.uri, secret, pool.given),
-        defaults.fetcher.told(source.download),
-        weights.inherited(template) if near else {},
-    )
+    source, (module, pod) = model.spec.prefill.source, _files(observed, model, pool.spec, pool.given)
+    question = weights.Question(source, module, defaults.fetcher.told(source.download), pod)
     held = model.spec.paused
     return weights.resolve(observed.live, observed.key, observed.children, question, paused=held, now=now)
 

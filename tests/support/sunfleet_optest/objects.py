@@ -21,6 +21,7 @@ CONFIG: Document = {
 }
 ADAPTER_CONFIG: Document = {"adapter": {"peft_type": "LORA", "rank": 8, "bias": "none", "base_model": "base"}}
 BASE_URI = "pvc://models/base"
+NEW = "pvc://models/adapters/maths2"  # another adapter of the task
 
 
 def report(uri: str, *, adapter: bool | None = None, **more: Any) -> ResolverReport:

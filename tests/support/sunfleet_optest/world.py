@@ -58,14 +58,14 @@ class World:
     ``tuned``: what a Job that tunes or quantises says at its end (``None``: it works).
     """
 
-    def __init__(self, defaults: Defaults = DEFAULTS) -> None:
+    def __init__(self, defaults: Defaults = DEFAULTS, *, with_pods: bool = False) -> None:
         self.store = Store()
         self.defaults = defaults
         self.now = datetime(2026, 1, 1, 12, tzinfo=UTC)
         self.resolve: Callable[[str], ResolverReport] = report
         self.healthy: Callable[[Document], bool] = lambda _: True
         self.verify: Callable[[Document], VerificationReport | None] = lambda _: VerificationReport(passed=3, total=3)
-        self.with_pods = False
+        self.with_pods = with_pods
         self.measured: ByRevision | None = None  # of a canary
         self.tuned: Callable[[Document], TuningReport | None] = lambda _: TuningReport(
             digest="sha256:made", golden=True

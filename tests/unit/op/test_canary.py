@@ -10,10 +10,9 @@ import pytest
 from sunfleet_api import names
 from sunfleet_api.worker import VerificationReport
 from sunfleet_operator.figures import ByRevision, Figures
-from sunfleet_optest.objects import CONFIG, decoder, model, report
+from sunfleet_optest.objects import CONFIG, NEW, decoder, model, report
 from sunfleet_optest.world import World
 
-NEW = "pvc://models/adapters/maths2"
 STEPS: list[dict[str, Any]] = [{"weight": 50, "pauseSeconds": 600}, {"weight": 5, "pauseSeconds": 600}]
 CANARY: dict[str, Any] = {"prefill": {"adapter": {"uri": NEW}}, "steps": STEPS}
 GOOD = Figures(500, 0, 500, 5000)
@@ -21,9 +20,7 @@ GOOD = Figures(500, 0, 500, 5000)
 
 @pytest.fixture
 def world() -> World:
-    made = World()
-    made.with_pods = True
-    return made
+    return World(with_pods=True)
 
 
 def _canary(world: World) -> dict[str, Any]:

@@ -55,8 +55,7 @@ async def test_setting_it_rolls_pods_that_ask_for_none_and_a_restart_does_not() 
 
 
 async def test_whoever_asks_golden_prompts_shows_it() -> None:
-    world = World(KEYED)
-    world.with_pods = True
+    world = World(KEYED, with_pods=True)
     world.verify = lambda _: None
     await _settled(world, verification={"policy": "Enforce"})
     (job,) = (job for job in world.store.all("Job") if job["metadata"]["labels"][names.LABEL_ROLE] == "verifier")

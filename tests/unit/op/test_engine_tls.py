@@ -67,8 +67,7 @@ async def test_setting_it_replaces_pods_that_speak_plain_http() -> None:
 
 
 async def test_whoever_asks_golden_prompts_trusts_the_authority_and_never_sees_the_key() -> None:
-    world = World(SECURED)
-    world.with_pods = True
+    world = World(SECURED, with_pods=True)
     world.verify = lambda _: None
     await _settled(world, verification={"policy": "Enforce"})
     (job,) = (job for job in world.store.all("Job") if job["metadata"]["labels"][names.LABEL_ROLE] == "verifier")

@@ -8,20 +8,16 @@ import pytest
 
 from sunfleet_api import names
 from sunfleet_api.worker import VerificationReport
-from sunfleet_optest.objects import decoder, pool, pooled
+from sunfleet_optest.golden import CHECKED, WRONG
+from sunfleet_optest.objects import NEW, decoder, pool, pooled
 from sunfleet_optest.world import World
 
-CHECKED: dict[str, Any] = {"verification": {"policy": "Enforce"}}
 EXACT = VerificationReport(passed=3, total=3)
-WRONG = VerificationReport(passed=2, total=3, first_mismatch="prompt 1: token 4 is 7, expected 9")
-NEW = "pvc://models/adapters/maths2"
 
 
 @pytest.fixture
 def world() -> World:
-    made = World()
-    made.with_pods = True
-    return made
+    return World(with_pods=True)
 
 
 async def _start(world: World, *, replicas: int = 1, **spec: Any) -> None:

@@ -12,19 +12,14 @@ from sunfleet_api import names
 from sunfleet_api.verification import Verification
 from sunfleet_api.worker import VerificationReport
 from sunfleet_operator import metrics
-from sunfleet_optest.objects import decoder, model, profile
+from sunfleet_optest.golden import CHECKED, WRONG
+from sunfleet_optest.objects import NEW, decoder, model, profile
 from sunfleet_optest.world import World
-
-CHECKED: dict[str, Any] = {"verification": {"policy": "Enforce"}}
-WRONG = VerificationReport(passed=2, total=3, first_mismatch="prompt 1: token 4 is 7, expected 9")
-NEW = "pvc://models/adapters/maths2"
 
 
 @pytest.fixture
 def world() -> World:
-    made = World()
-    made.with_pods = True
-    return made
+    return World(with_pods=True)
 
 
 def _verdict(world: World) -> tuple[str, str]:
