@@ -26,7 +26,7 @@ CHART_FILES := manifests/helm/sunfleet/files
 demo: ## Set up everything and run the main job: a cluster, two manifests, an exact answer
 	$(PYTHON) e2e/stages.py demo
 
-test: ## Set up everything and run every test; each tier has a time budget
+test: ## Set up everything and run every test, within 70 minutes
 	$(PYTHON) e2e/stages.py test
 
 check: venv ## Format, lint, types, import layers, layout, generated files
