@@ -1,12 +1,12 @@
 """SUN's two legs against vLLM's ordinary prefill/decode flow, side by side on pairs of the same engine and weights.
 
-``PYTHONPATH=bench:crds:e2e:e2e/cluster python -m handover [--requests N] [--prompt TOKENS] [--output TOKENS]``
+``PYTHONPATH=bench:crds:e2e:e2e/cluster python -m handover [--requests N] [--starts N] [--prompt N] [--output N]``
 
 Both pairs run at the same time and take turns, request by request, so that what else the machine does hits both alike.
 What counts is the ratio of neighbours. Where an engine's weights happen to lie in memory makes its steps up to a tenth
 slower or faster until it ends, and those that start first tend to be the slower ones. So the engines have huge pages
-where malloc can get them, and half of the requests go to pairs that are started the other way round. Four engines at a
-time: 8 GiB of memory.
+where malloc can get them, are started several times, and every other time the other way round. Four engines at a time:
+8 GiB of memory.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def started(pairs: Sequence[Pair], state: StateFolder, given: argparse.Namespace
     """What pairs take that are started in this order; they are gone afterwards."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         flows = [stack.enter_context(pair(state, Path(name) / pair.__name__)) for pair in pairs]
-        return measure(flows, given.requests // 2, given.prompt, given.output)
+        return measure(flows, given.requests // given.starts, given.prompt, given.output)
 
 
 def report(timed: Times, given: argparse.Namespace) -> str:
@@ -90,6 +90,7 @@ def report(timed: Times, given: argparse.Namespace) -> str:
     lines += [
         _row("TTFT", compare([one.first for one in timed["sun"]], [one.first for one in timed["ordinary"]])),
         _row("TPOT", compare([one.each for one in timed["sun"]], [one.each for one in timed["ordinary"]])),
+        _row("whole answer", compare(*([one.all for one in timed[name]] for name in ("sun", "ordinary")))),
     ]
     return "\n".join(lines)
 
@@ -105,18 +106,23 @@ def main() -> None:
     """Start four engines, measure, print the table."""
     parser = argparse.ArgumentParser(prog="python -m handover", description=__doc__)
     parser.add_argument("--requests", type=int, default=100)
+    parser.add_argument("--starts", type=int, default=4, help="how often the engines are started, in turn")
     parser.add_argument("--prompt", type=int, default=200)
     parser.add_argument("--output", type=int, default=64)
     given = parser.parse_args()
-    if given.requests < 2:
-        parser.error("--requests: at least 2, half of them for each order of starting")
+    if given.starts < 2 or given.starts % 2 or given.requests < given.starts:
+        parser.error("--starts: an even number, 2 or more, and --requests at least as many")
     tidy_up_on_sigterm()
     os.environ.update(HUGE_PAGES)  # engines inherit it
     state = StateFolder.from_env()
-    halves = [started(order, state, given) for order in ((sun_pair, ordinary_pair), (ordinary_pair, sun_pair))]
-    for half, first in zip(halves, ("SUN", "ordinary"), strict=True):
-        print(f"Started first: {first}\n\n{report(half, given)}\n")
-    print(f"Both:\n\n{report({name: halves[0][name] + halves[1][name] for name in halves[0]}, given)}")
+    orders = ((sun_pair, ordinary_pair), (ordinary_pair, sun_pair))
+    everything: Times = {"sun": [], "ordinary": []}
+    for number in range(given.starts):
+        timed = started(orders[number % 2], state, given)
+        print(f"Start {number + 1}, {('SUN', 'ordinary')[number % 2]} first:\n\n{report(timed, given)}\n", flush=True)
+        for name, times in timed.items():
+            everything[name] += times
+    print(f"All:\n\n{report(everything, given)}")
 
 
 if __name__ == "__main__":

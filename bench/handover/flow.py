@@ -21,12 +21,13 @@ TIMEOUT_SECONDS = 120
 class Timed:
     """One request, in seconds. ``first``: until the first token's event; ``each``: between tokens, on average.
 
-    ``handover``: the part of ``first`` from sending the decode leg on, in which the KV moves.
+    ``handover``: the part of ``first`` from sending the decode leg on, in which the KV moves. ``all``: until the last.
     """
 
     first: float
     handover: float
     each: float
+    all: float
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Flow:
         if len(times) < 2:
             raise RuntimeError(f"{self.name}: {len(times)} events for {output} tokens")
         # By tokens and not by events: one that shows no text yet comes with the next.
-        return Timed(times[0] - began, times[0] - sent, (times[-1] - times[0]) / (output - 1))
+        return Timed(times[0] - began, times[0] - sent, (times[-1] - times[0]) / (output - 1), times[-1] - began)
 
     def _prefilled(self, body: Json) -> Json:
         """The first leg; ``kv_transfer_params`` of the second."""
