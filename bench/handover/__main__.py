@@ -78,21 +78,28 @@ def started(pairs: Sequence[Pair], state: StateFolder, given: argparse.Namespace
         return measure(flows, given.requests // given.starts, given.prompt, given.output)
 
 
-def report(timed: Times, given: argparse.Namespace) -> str:
+def report(starts: Sequence[Times], given: argparse.Namespace) -> str:
     """A Markdown table with medians in milliseconds, and the ratio of neighbours with its interval."""
+    requests = sum(len(timed["sun"]) for timed in starts)
     lines = [
-        f"SUN against the ordinary flow, {datetime.now(UTC):%Y-%m-%d}: {len(timed['sun'])} requests each, prompts of "
+        f"SUN against the ordinary flow, {datetime.now(UTC):%Y-%m-%d}: {requests} requests each, prompts of "
         f"{given.prompt}, answers of {given.output} tokens, {os.cpu_count()} cores.",
         "",
-        "| | SUN, median ms | ordinary, median ms | ratio of neighbours, median | 95 % interval |",
+        "| | SUN, median ms | ordinary, median ms | ratio of neighbours | 95 % interval |",
         "|---|---|---|---|---|",
     ]
-    lines += [
-        _row("TTFT", compare([one.first for one in timed["sun"]], [one.first for one in timed["ordinary"]])),
-        _row("TPOT", compare([one.each for one in timed["sun"]], [one.each for one in timed["ordinary"]])),
-        _row("whole answer", compare(*([one.all for one in timed[name]] for name in ("sun", "ordinary")))),
-    ]
+    figures: dict[str, Callable[[Timed], float]] = {
+        "TTFT": lambda one: one.first, "TPOT": lambda one: one.each, "whole answer": lambda one: one.all,
+    }  # fmt: skip
+    for label, figure in figures.items():
+        lines.append(
+            _row(label, compare([(_each(one, "sun", figure), _each(one, "ordinary", figure)) for one in starts]))
+        )
     return "\n".join(lines)
+
+
+def _each(timed: Times, name: str, figure: Callable[[Timed], float]) -> list[float]:
+    return [figure(one) for one in timed[name]]
 
 
 def _row(label: str, found: Compared) -> str:
@@ -105,8 +112,8 @@ def _row(label: str, found: Compared) -> str:
 def main() -> None:
     """Start four engines, measure, print the table."""
     parser = argparse.ArgumentParser(prog="python -m handover", description=__doc__)
-    parser.add_argument("--requests", type=int, default=100)
-    parser.add_argument("--starts", type=int, default=4, help="how often the engines are started, in turn")
+    parser.add_argument("--requests", type=int, default=96)
+    parser.add_argument("--starts", type=int, default=8, help="how often the engines are started, in turn")
     parser.add_argument("--prompt", type=int, default=200)
     parser.add_argument("--output", type=int, default=64)
     given = parser.parse_args()
@@ -116,13 +123,14 @@ def main() -> None:
     os.environ.update(HUGE_PAGES)  # engines inherit it
     state = StateFolder.from_env()
     orders = ((sun_pair, ordinary_pair), (ordinary_pair, sun_pair))
-    everything: Times = {"sun": [], "ordinary": []}
+    starts: list[Times] = []
     for number in range(given.starts):
-        timed = started(orders[number % 2], state, given)
-        print(f"Start {number + 1}, {('SUN', 'ordinary')[number % 2]} first:\n\n{report(timed, given)}\n", flush=True)
-        for name, times in timed.items():
-            everything[name] += times
-    print(f"All:\n\n{report(everything, given)}")
+        starts.append(started(orders[number % 2], state, given))
+        print(
+            f"Start {number + 1}, {('SUN', 'ordinary')[number % 2]} first:\n\n{report(starts[-1:], given)}\n",
+            flush=True,
+        )
+    print(f"All:\n\n{report(starts, given)}")
 
 
 if __name__ == "__main__":
