@@ -27,7 +27,7 @@ import uvloop
 
 from sunfleet_router.server import assemble_parts, settle_memory
 from sunfleet_router.settings import RouterSettings
-from sunfleet_router.sockets import Listening, P, Tls
+from sunfleet_router.transport.sockets import Listening, P, Tls
 
 _KEY: Final = b"bench-key"
 _PROMPT_BYTES: Final = {"a": 64, "d": 32768}

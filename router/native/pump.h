@@ -29,7 +29,7 @@ enum {
     HIGH_WATER = 64 << 10,  /* bytes that wait for a socket: above it the writer is told to pause */
     LOW_WATER = 16 << 10,   /* and below it to go on */
     BEAT_MS = 1, /* relayed streams are read this seldom at most, all that have something together */
-    MOST_EVENT = 16 << 20,  /* bytes of one event; as in relay.py */
+    MOST_EVENT = 16 << 20,  /* bytes of one event; as in engines/relay.py */
 };
 
 typedef struct {

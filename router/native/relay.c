@@ -1,5 +1,5 @@
 /* A decode stream between two sockets: the engine's chunks are taken apart, whole events go to the client, progress lines
- * and the engine's error event do not. The same as relay.py and sse.py, which the tests hold it to.
+ * and the engine's error event do not. The same as engines/relay.py and bodies/sse.py, which the tests hold it to.
  */
 #define _GNU_SOURCE
 #include "pump.h"

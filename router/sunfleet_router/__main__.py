@@ -12,9 +12,9 @@ from pathlib import Path
 import uvloop
 from pydantic import ValidationError
 
-from sunfleet_router import logs
 from sunfleet_router.server import run
 from sunfleet_router.settings import ConfigError, RouterSettings
+from sunfleet_router.telemetry import logs
 
 
 def _flags(arguments: list[str]) -> dict[str, object]:

@@ -20,35 +20,35 @@ from prometheus_client import start_http_server
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from sunfleet_router import pump
-from sunfleet_router.admission import Admission
-from sunfleet_router.asides import Asides
-from sunfleet_router.credentials import Credentials
-from sunfleet_router.desk import Desk
-from sunfleet_router.door import Serving
-from sunfleet_router.fanout import Fanout
-from sunfleet_router.fleet import Fleet
-from sunfleet_router.flow import Flow
-from sunfleet_router.front import Front
-from sunfleet_router.gate import Gate
-from sunfleet_router.guard import Guard
-from sunfleet_router.keyring import KeyRing
-from sunfleet_router.load import Load
-from sunfleet_router.lobby import Lobby
-from sunfleet_router.metrics import Metrics
-from sunfleet_router.pairing import Pairing
-from sunfleet_router.release import Releaser
-from sunfleet_router.replicas import Replicas
-from sunfleet_router.scraper import Scraper
+from sunfleet_router.admission.decode_room import Admission
+from sunfleet_router.admission.gate import Gate
+from sunfleet_router.admission.load import Load
+from sunfleet_router.admission.lobby import Lobby
+from sunfleet_router.admission.waiting import Bounds, Waiting
+from sunfleet_router.discovery.scraper import Scraper
+from sunfleet_router.discovery.static import StaticDiscovery, fill, load
+from sunfleet_router.engines.release import Releaser
+from sunfleet_router.engines.upstream import Upstream
+from sunfleet_router.fleet.current import Fleet
+from sunfleet_router.fleet.replicas import Replicas
+from sunfleet_router.keys.keyring import KeyRing
+from sunfleet_router.serving.fanout import Fanout
+from sunfleet_router.serving.flow import Flow
+from sunfleet_router.serving.pairing import Pairing
+from sunfleet_router.serving.shadow import Shadow
+from sunfleet_router.serving.streaming import Streaming
 from sunfleet_router.settings import ConfigError, RouterSettings
-from sunfleet_router.shadow import Shadow
-from sunfleet_router.sockets import Sockets
-from sunfleet_router.static import StaticDiscovery, fill, load
-from sunfleet_router.streaming import Streaming
-from sunfleet_router.surface import doors, make_app
+from sunfleet_router.surface.app import doors, make_app
+from sunfleet_router.surface.asides import Asides
+from sunfleet_router.surface.desk import Desk
+from sunfleet_router.surface.door import Serving
+from sunfleet_router.surface.guard import Guard
+from sunfleet_router.telemetry.metrics import Metrics
 from sunfleet_router.trace import OFF, Tracer
-from sunfleet_router.upstream import Upstream
-from sunfleet_router.waiting import Bounds, Waiting
+from sunfleet_router.transport import pump
+from sunfleet_router.transport.credentials import Credentials
+from sunfleet_router.transport.front import Front
+from sunfleet_router.transport.sockets import Sockets
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ def _tracer(settings: RouterSettings) -> Tracer:
     if not settings.tracing:
         return OFF
     try:
-        from sunfleet_router.tracing import Tracing  # noqa: PLC0415 its packages are optional, and cost time and memory
+        from sunfleet_router.telemetry.tracing import Tracing  # noqa: PLC0415 its packages are optional, and cost time and memory
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"SUNFLEET_ROUTER_TRACING is on, but {error.name} is not installed: pip install 'sunfleet[router,tracing]'."
@@ -144,7 +144,7 @@ def _discovery(
         config = load(settings.config)
         fill(ring, config)
         return StaticDiscovery(config, fleet, upstream, interval=settings.info_interval)
-    from sunfleet_router.discovery import KubernetesDiscovery  # noqa: PLC0415 its client is a third of the memory
+    from sunfleet_router.discovery.watching import KubernetesDiscovery  # noqa: PLC0415 its client is a third of the memory
 
     return KubernetesDiscovery(settings, fleet, ring, upstream, replicas)
 

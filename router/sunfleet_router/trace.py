@@ -1,7 +1,7 @@
 """One trace for each request, one span for each of its phases; nothing at all where traces are off.
 
-The protocol that the rest of the router sees. :mod:`sunfleet_router.tracing` makes the real ones; it alone needs the
-OpenTelemetry packages.
+The protocol that the rest of the router sees. :mod:`sunfleet_router.telemetry.tracing` makes the real
+ones; it alone needs the OpenTelemetry packages.
 """
 
 from __future__ import annotations

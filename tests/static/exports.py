@@ -15,7 +15,7 @@ def _series(kind: str, name: str) -> set[str]:
 
 
 def exported() -> set[str]:
-    router = (ROOT / "router/sunfleet_router/metrics.py").read_text()
+    router = (ROOT / "router/sunfleet_router/telemetry/metrics.py").read_text()
     found: set[str] = set()
     for kind, name in re.findall(r'_(counter|histogram|gauge)\(\s*"(\w+)"', router):
         found |= _series(kind, f"sunfleet_router_{name}")

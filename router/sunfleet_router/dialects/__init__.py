@@ -1,7 +1,8 @@
 """Other APIs in front of the same two legs: their requests become chats, and chats' answers become theirs.
 
 ``Dialect`` is what an API must say; ``translating`` is the one place where bytes meet it, between a reply and the
-server. So everything below, resumes included, sees chats only, and requests that are chats pay nothing for it.
+server. So everything below, resumes included, sees chats only, and requests that are chats pay nothing for it. Must
+not call an engine, keep a conversation, or know which pods serve it.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ from typing import Any
 
 import orjson
 
-from sunfleet_router import clientbody, sse
-from sunfleet_router.clientbody import Ask
+from sunfleet_router.bodies import clientbody, sse
+from sunfleet_router.bodies.clientbody import Ask
 from sunfleet_router.dialects import Answering, Dialect, Json
 from sunfleet_router.dialects.messages import Messages
+from sunfleet_router.engines.relay import Send
 from sunfleet_router.errors import UnsayableAnswerError
-from sunfleet_router.relay import Send
 
 _LENGTH = b"content-length"
 MESSAGES = "/v1/messages"

@@ -1,4 +1,7 @@
-"""Who gets a request: pure functions of (facts of the request, what is known of the pods) -> choice, wait or reject."""
+"""Who gets a request: pure functions of (facts of the request, what is known of the pods) -> choice, wait or reject.
+
+Must not do I/O, read a clock, or remember a request: books are kept by ``admission``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import Final, Literal
 
-from sunfleet_router.snapshot import Endpoint
+from sunfleet_router.fleet.snapshot import Endpoint
 
 
 @dataclass(slots=True)  # not frozen, see Ask

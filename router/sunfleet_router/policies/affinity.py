@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import orjson
 
+from sunfleet_router.fleet.snapshot import Endpoint
 from sunfleet_router.policies import tie_break
-from sunfleet_router.snapshot import Endpoint
 
 _BEGINNING: Final = 4096  # bytes of a beginning that count
 _IDS: Final = 1024  # token ids

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from sunfleet_router.fleet.snapshot import Endpoint
 from sunfleet_router.policies import NOBODY, Choice, Reject, affinity, standing, tie_break
-from sunfleet_router.snapshot import Endpoint
 
 
 @dataclass(slots=True)  # not frozen, see Ask

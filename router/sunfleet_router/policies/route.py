@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from zlib import crc32
 
-from sunfleet_router.snapshot import Route
+from sunfleet_router.fleet.snapshot import Route
 
 
 def choose(routes: Sequence[Route], request_id: str) -> Route | None:

@@ -18,15 +18,15 @@ from sunfleet_apitest.client import Api
 from sunfleet_apitest.identity import SYSTEM, service_account_kubeconfig
 from sunfleet_apitest.paths import collection
 from sunfleet_cluster.controlplane import RunningControlPlane
-from sunfleet_router.discovery import KubernetesDiscovery
+from sunfleet_router.discovery.watching import KubernetesDiscovery
+from sunfleet_router.engines.upstream import Upstream
 from sunfleet_router.errors import UnauthenticatedError
-from sunfleet_router.fleet import Fleet
-from sunfleet_router.keyring import KeyRing
-from sunfleet_router.keys import secret
-from sunfleet_router.replicas import Replicas
+from sunfleet_router.fleet.current import Fleet
+from sunfleet_router.fleet.replicas import Replicas
+from sunfleet_router.fleet.snapshot import Snapshot
+from sunfleet_router.keys.keyring import KeyRing
+from sunfleet_router.keys.making import secret
 from sunfleet_router.settings import RouterSettings
-from sunfleet_router.snapshot import Snapshot
-from sunfleet_router.upstream import Upstream
 
 MANIFESTS = Path(__file__).resolve().parents[3] / "manifests" / "base" / "router"
 STATUS = "application/merge-patch+json"

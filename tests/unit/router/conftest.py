@@ -12,8 +12,8 @@ import pytest
 import uvloop
 
 from sunfleet_fakes.harness import FakeEngine
-from sunfleet_router import pump
-from sunfleet_router.sockets import Sockets
+from sunfleet_router.transport import pump
+from sunfleet_router.transport.sockets import Sockets
 from sunfleet_router_harness import FINGERPRINT, Engines, Router, RouterFactory
 
 KINDS = ("native", "asyncio") if pump.BUILT else ("asyncio",)  # that it is built is a test of its own

@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 
 from sunfleet_api.wire import EngineInfo
-from sunfleet_router.admission import Admission, Seat
-from sunfleet_router.claim import Claim
+from sunfleet_router.admission.claim import Claim
+from sunfleet_router.admission.decode_room import Admission, Seat
+from sunfleet_router.admission.load import Load
+from sunfleet_router.admission.waiting import Bounds, Waiting
 from sunfleet_router.errors import BusyError, NoDecodeEndpointError, PhaseTimeoutError
-from sunfleet_router.fleet import Fleet
-from sunfleet_router.load import Load
+from sunfleet_router.fleet.current import Fleet
+from sunfleet_router.fleet.replicas import Replicas
+from sunfleet_router.fleet.snapshot import Endpoint, Limits, Snapshot, Task
 from sunfleet_router.policies.decode import DecodeFacts
-from sunfleet_router.replicas import Replicas
-from sunfleet_router.snapshot import Endpoint, Limits, Snapshot, Task
-from sunfleet_router.waiting import Bounds, Waiting
 
 POOL = "n/d"
 

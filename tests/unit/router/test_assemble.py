@@ -10,16 +10,16 @@ from prometheus_client import generate_latest
 from sunfleet_api import names
 from sunfleet_api.sun_model import SunModel
 from sunfleet_api.wire import EngineInfo
-from sunfleet_router.admission import Admission
-from sunfleet_router.assemble import Pod, assemble, pod_of
-from sunfleet_router.fleet import Fleet
-from sunfleet_router.load import Load
-from sunfleet_router.metrics import Metrics
+from sunfleet_router.admission.decode_room import Admission
+from sunfleet_router.admission.load import Load
+from sunfleet_router.admission.waiting import Bounds, Waiting
+from sunfleet_router.fleet.assemble import Pod, assemble, pod_of
+from sunfleet_router.fleet.current import Fleet
+from sunfleet_router.fleet.replicas import Replicas
+from sunfleet_router.fleet.snapshot import Snapshot, Task
 from sunfleet_router.policies import Choice, Reject
 from sunfleet_router.policies.decode import DecodeFacts, choose
-from sunfleet_router.replicas import Replicas
-from sunfleet_router.snapshot import Snapshot, Task
-from sunfleet_router.waiting import Bounds, Waiting
+from sunfleet_router.telemetry.metrics import Metrics
 
 INFO = EngineInfo(role="decode", kv_capacity_tokens=64, block_size=16, max_model_len=32)
 SELECTOR = f"{names.LABEL_MODEL}=maths"

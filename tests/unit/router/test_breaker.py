@@ -11,9 +11,9 @@ import pytest
 
 from sunfleet_api.wire import EngineInfo
 from sunfleet_router.errors import PhaseTimeoutError
+from sunfleet_router.fleet.snapshot import Endpoint
 from sunfleet_router.policies import Choice, Reject, Wait, decode, prefill
 from sunfleet_router.policies.outlier import FAILURES, FIRST, PROBE, TRIAL, Outliers
-from sunfleet_router.snapshot import Endpoint
 from sunfleet_router_harness import Engines, Router, RouterFactory, fleet_file
 from sunfleet_router_streams import until
 

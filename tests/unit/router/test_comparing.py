@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sunfleet_router import clientbody
-from sunfleet_router.clientbody import Ask, Kind
-from sunfleet_router.comparing import ALTERNATIVES, Comparison, again, comparable, compare
+from sunfleet_router.bodies import clientbody
+from sunfleet_router.bodies.clientbody import Ask, Kind
+from sunfleet_router.bodies.comparing import ALTERNATIVES, Comparison, again, comparable, compare
 
 ROWS: dict[str, list[list[Any]]] = {
     "token_ids": [[7, 8, 9], [5, 4, 6], [1, 2, 3]],

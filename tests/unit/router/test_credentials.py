@@ -14,11 +14,11 @@ import pytest
 
 from sunfleet_fakes.certificates import certificate
 from sunfleet_fakes.harness import FakeEngine
-from sunfleet_router.connection import ConnectFailedError, UpstreamError
-from sunfleet_router.credentials import Credentials
+from sunfleet_router.engines.upstream import Upstream
+from sunfleet_router.fleet.snapshot import Endpoint
 from sunfleet_router.settings import ConfigError, RouterSettings
-from sunfleet_router.snapshot import Endpoint
-from sunfleet_router.upstream import Upstream
+from sunfleet_router.transport.connection import ConnectFailedError, UpstreamError
+from sunfleet_router.transport.credentials import Credentials
 from sunfleet_router_harness import Engines, RouterFactory
 
 TEXT: dict[str, Any] = {"model": "acme/maths", "prompt": "one two three", "max_tokens": 4}

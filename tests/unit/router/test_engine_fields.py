@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from sunfleet_engine_protocol import recorded
-from sunfleet_router import clientbody, legs
-from sunfleet_router.clientbody import REFUSED_FIELDS, Kind
+from sunfleet_router.bodies import clientbody, legs
+from sunfleet_router.bodies.clientbody import REFUSED_FIELDS, Kind
+from sunfleet_router.bodies.handover import PrefillReply
+from sunfleet_router.bodies.tokenids import TokenIds
 from sunfleet_router.dialects.messages.request import to_chat as from_message
 from sunfleet_router.dialects.responses import request as responses
 from sunfleet_router.errors import InvalidRequestError
-from sunfleet_router.handover import PrefillReply
-from sunfleet_router.tokenids import TokenIds
 
 DOCUMENT = (Path(__file__).parents[3] / "docs/openai-api.md").read_text(encoding="utf-8")
 ENGINE: dict[str, list[str]] = recorded()["requests"]

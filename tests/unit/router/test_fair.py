@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sunfleet_router.claim import Claim
-from sunfleet_router.line import Line, Waiter
+from sunfleet_router.admission.claim import Claim
+from sunfleet_router.admission.line import Line, Waiter
+from sunfleet_router.fleet.snapshot import Limits, Task
 from sunfleet_router.policies.decode import DecodeFacts
 from sunfleet_router.policies.fair import FairShare
-from sunfleet_router.snapshot import Limits, Task
 
 LARGEST = 100  # tokens of one request
 UNHURRIED = settings(max_examples=50, deadline=None)  # a busy machine is no fault of the code

@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 
 from sunfleet_router.errors import ClientGoneError
-from sunfleet_router.exchange import Exchange, Inbox
-from sunfleet_router.front import Front
-from sunfleet_router.presence import Presence
-from sunfleet_router.sockets import Sockets
+from sunfleet_router.surface.presence import Presence
+from sunfleet_router.transport.exchange import Exchange, Inbox
+from sunfleet_router.transport.front import Front
+from sunfleet_router.transport.sockets import Sockets
 
 ASK = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nhi"
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sunfleet_router.admission.gate import Gate
+from sunfleet_router.admission.load import Load
 from sunfleet_router.errors import BusyError, InvalidRequestError
-from sunfleet_router.fleet import Fleet
-from sunfleet_router.gate import Gate
-from sunfleet_router.key import ANYONE, Key
-from sunfleet_router.load import Load
+from sunfleet_router.fleet.current import Fleet
+from sunfleet_router.fleet.replicas import Replicas
+from sunfleet_router.fleet.snapshot import Limits, Rate, Snapshot, Task
+from sunfleet_router.keys.key import ANYONE, Key
 from sunfleet_router.policies.rate import Bucket
-from sunfleet_router.replicas import Replicas
-from sunfleet_router.snapshot import Limits, Rate, Snapshot, Task
 
 
 class Clock:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sunfleet_api.wire import EngineInfo
-from sunfleet_router.info import InfoBook
-from sunfleet_router.snapshot import Endpoint
-from sunfleet_router.upstream import Reply
+from sunfleet_router.discovery.info import InfoBook
+from sunfleet_router.engines.upstream import Reply
+from sunfleet_router.fleet.snapshot import Endpoint
 
 DIGEST = "sha256:" + "ab" * 32
 LABEL = "ab" * 16

@@ -11,16 +11,16 @@ import yaml
 from prometheus_client import generate_latest
 
 from sunfleet_api import names
-from sunfleet_router.discovery import KubernetesDiscovery
+from sunfleet_router.discovery.watching import KubernetesDiscovery
+from sunfleet_router.engines.upstream import Upstream
 from sunfleet_router.errors import UnauthenticatedError, UnavailableError
-from sunfleet_router.fleet import Fleet
-from sunfleet_router.keyring import KeyFormatError, KeyRing, StoredKey, of_fields, of_secret
-from sunfleet_router.keys import main
-from sunfleet_router.replicas import Replicas
+from sunfleet_router.fleet.current import Fleet
+from sunfleet_router.fleet.replicas import Replicas
+from sunfleet_router.fleet.snapshot import Rate
+from sunfleet_router.keys.keyring import KeyFormatError, KeyRing, StoredKey, of_fields, of_secret
+from sunfleet_router.keys.making import main
 from sunfleet_router.server import assemble_parts
 from sunfleet_router.settings import ConfigError, RouterSettings
-from sunfleet_router.snapshot import Rate
-from sunfleet_router.upstream import Upstream
 from sunfleet_router_harness import Engines, Router, RouterFactory, fleet_file
 
 PATH = "/v1/completions"

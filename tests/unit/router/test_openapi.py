@@ -13,7 +13,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks
 
-from sunfleet_router import openapi
+from sunfleet_router.surface import openapi
 from sunfleet_router_harness import Router
 
 EXAMPLES = 6  # of each operation, in each mode: generating them costs more than serving them

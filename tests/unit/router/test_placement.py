@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sunfleet_api.wire import EngineInfo
-from sunfleet_router.load import Load
+from sunfleet_router.admission.load import Load
+from sunfleet_router.fleet.snapshot import Endpoint
 from sunfleet_router.policies import Choice, affinity, decode, occupancy, prefill
 from sunfleet_router.policies.outlier import FAILURES, FIRST, LONGEST, TRIAL, Outliers
-from sunfleet_router.snapshot import Endpoint
 from sunfleet_router_harness import Engines, Router, RouterFactory
 from sunfleet_router_streams import until
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunfleet_api.wire import EngineInfo
+from sunfleet_router.fleet.snapshot import Endpoint, Route
 from sunfleet_router.policies import Choice, Reject, Wait, decode, prefill, route
-from sunfleet_router.snapshot import Endpoint, Route
 
 
 def pod(uid: str, capacity: int = 1000, fingerprint: str = "f") -> Endpoint:

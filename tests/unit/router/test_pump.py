@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from sunfleet_router import pump
-from sunfleet_router.connection import Connection, UpstreamError
-from sunfleet_router.exchange import Exchange, Inbox
-from sunfleet_router.pump import PumpSockets
-from sunfleet_router.relay import ClientStream, EngineEndedError, Relay
-from sunfleet_router.relaying import RelayingConnection
+from sunfleet_router.engines.relay import ClientStream, EngineEndedError, Relay
+from sunfleet_router.engines.relaying import RelayingConnection
 from sunfleet_router.settings import ConfigError
-from sunfleet_router.sockets import AsyncioSockets
+from sunfleet_router.transport import pump
+from sunfleet_router.transport.connection import Connection, UpstreamError
+from sunfleet_router.transport.exchange import Exchange, Inbox
+from sunfleet_router.transport.pump import PumpSockets
+from sunfleet_router.transport.sockets import AsyncioSockets
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunfleet_router import clientbody, legs, selectors, sse, verdict
+from sunfleet_router.bodies import clientbody, legs, sse
+from sunfleet_router.bodies.handover import PrefillReply
+from sunfleet_router.bodies.tokenids import TokenIds
+from sunfleet_router.engines import verdict
 from sunfleet_router.errors import EngineRefusedError, HandoverIncompleteError, LegFailedError, sanitise
-from sunfleet_router.handover import PrefillReply
-from sunfleet_router.tokenids import TokenIds
+from sunfleet_router.fleet import selectors
 
 LABELS = {"app": "x", "tier": "gold", "serving.sunfleet.dev/role": "prefill"}
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sunfleet_router import reflector
-from sunfleet_router.reflector import ApiFailureError, GoneError, Reflector
+from sunfleet_router.discovery import reflector
+from sunfleet_router.discovery.reflector import ApiFailureError, GoneError, Reflector
 
 Script = list[bytes | Exception]
 
@@ -150,8 +150,8 @@ async def test_the_pauses_between_failures_grow_until_something_is_applied(
             pauses.append(seconds)
         await sleep(0)
 
-    monkeypatch.setattr("sunfleet_router.reflector.random.uniform", lambda *_: 1.0)
-    monkeypatch.setattr("sunfleet_router.reflector.asyncio.sleep", note)
+    monkeypatch.setattr("sunfleet_router.discovery.reflector.random.uniform", lambda *_: 1.0)
+    monkeypatch.setattr("sunfleet_router.discovery.reflector.asyncio.sleep", note)
     watches: list[Script] = [[b"\n"] if failure is None else [failure] for _ in range(5)]
     applied: list[Script] = [[event("ADDED", thing("b", 101)), ApiFailureError("500")]]
     async with reflecting(FakeSource([[thing("a")]], [*watches[:3], *applied, *watches[3:]])) as kept:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sunfleet_router.connection import ConnectionCutError
-from sunfleet_router.relay import ClientStream, EngineEndedError, Relay
+from sunfleet_router.engines.relay import ClientStream, EngineEndedError, Relay
+from sunfleet_router.transport.connection import ConnectionCutError
 
 
 class Client:

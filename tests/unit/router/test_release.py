@@ -64,7 +64,7 @@ async def test_kv_of_a_client_that_left_before_the_decoder_read_it_is_released(
 async def test_kv_beside_an_answer_that_the_first_token_ended_is_released(
     router: Router, engines: Engines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sunfleet_router import handover
+    from sunfleet_router.bodies import handover
 
     monkeypatch.setattr(handover.PrefillReply, "finished", lambda *_: True)
     status, _ = await router.post("/v1/completions", TEXT)
@@ -95,7 +95,7 @@ async def test_an_incomplete_hand_over_releases_what_it_names(router: Router, en
 async def test_a_prefill_pod_that_cannot_release_holds_nobody_up(
     router: Router, engines: Engines, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sunfleet_router.release._SECONDS", 0.5)
+    monkeypatch.setattr("sunfleet_router.engines.release._SECONDS", 0.5)
     engines.configure_prefills(hang="release")
     engines.decode.configure(hang="accept")
     request_id = aimed_at(engines, engines.decode)
@@ -114,8 +114,8 @@ async def test_a_prefill_pod_that_cannot_release_holds_nobody_up(
 async def test_releases_above_the_bound_are_left_to_the_lease(
     router: Router, engines: Engines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sunfleet_router.release._MOST", 0)
-    monkeypatch.setattr("sunfleet_router.release._LONGEST", 0)
+    monkeypatch.setattr("sunfleet_router.engines.release._MOST", 0)
+    monkeypatch.setattr("sunfleet_router.engines.release._LONGEST", 0)
     engines.configure_decoders(fail_status=500)
     await router.post("/v1/completions", TEXT)
     assert counted(router, "dropped") == 1
@@ -125,7 +125,7 @@ async def test_releases_above_the_bound_are_left_to_the_lease(
 async def test_five_hundred_clients_that_leave_after_their_prefill_leave_no_kv_behind(
     start_router: RouterFactory, engines: Engines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sunfleet_router.release._MOST", 16)  # far fewer at once than leave
+    monkeypatch.setattr("sunfleet_router.engines.release._MOST", 16)  # far fewer at once than leave
     router = await start_router(maxInFlight=1000)
     engines.configure_prefills(kv_lease_seconds=600)
     engines.configure_decoders(hang="accept")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sunfleet_fakes.harness import FakeEngine
-from sunfleet_router.snapshot import Route, Snapshot
+from sunfleet_router.fleet.snapshot import Route, Snapshot
 from sunfleet_router_harness import Engines, Router, RouterFactory, fleet_file
 from sunfleet_router_streams import until
 

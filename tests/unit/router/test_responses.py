@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from sunfleet_fakes.harness import expected_text, tokenize
-from sunfleet_router import legs
+from sunfleet_router.bodies import legs
 from sunfleet_router.dialects.responses.request import to_chat
 from sunfleet_router.errors import InvalidRequestError
 from sunfleet_router_harness import SALT, Engines, Router, RouterFactory

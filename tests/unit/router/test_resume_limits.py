@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sunfleet_router.snapshot import Snapshot
+from sunfleet_router.fleet.snapshot import Snapshot
 from sunfleet_router_harness import Engines, Router, RouterFactory
 from sunfleet_router_streams import aimed_at, count, error_of, events_of, reading, right_text, text_of, until
 

@@ -12,7 +12,7 @@ import pytest
 
 from sunfleet_api import wire
 from sunfleet_fakes.harness import expected_text, tokenize
-from sunfleet_router import openapi
+from sunfleet_router.surface import openapi
 from sunfleet_router_harness import SALT, Engines, Router, RouterFactory, fleet_file
 
 PROMPT = "what is six times seven"

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from sunfleet_fakes.harness import expected_text, tokenize
-from sunfleet_router import choices, clientbody
+from sunfleet_router.bodies import choices, clientbody
 from sunfleet_router_harness import Engines, Router, RouterFactory
 from sunfleet_router_streams import PATHS, QUESTIONS, aimed_at, count, error_of, events_of, until
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from sunfleet_router.comparing import Outcome
+from sunfleet_router.bodies.comparing import Outcome
 from sunfleet_router_harness import SALT, Engines, Router, RouterFactory, fleet_file
 from sunfleet_router_streams import PATHS, PROMPT, QUESTIONS, aimed_at, count, events_of, right_text, text_of, until
 
@@ -76,10 +76,10 @@ async def test_a_wrong_decoder_is_found_and_named_without_any_text(
 ) -> None:
     router = await sampling()
     engines.decode.configure(repeat_token_at=5)
-    with caplog.at_level(logging.ERROR, "sunfleet_router.shadow"):
+    with caplog.at_level(logging.ERROR, "sunfleet_router.serving.shadow"):
         await ask(router, "completion", stream=True, request_id=aimed_at(engines, engines.decode))
         assert await checked(router) == {"mismatch": 1}
-    (line,) = [record.getMessage() for record in caplog.records if record.name == "sunfleet_router.shadow"]
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "sunfleet_router.serving.shadow"]
     assert f"request {aimed_at(engines, engines.decode)} of {TASK!r} was answered inexactly" in line
     assert "position 6" in line
     first, _, second = line.partition("Pods: ")[2].partition("; again: ")

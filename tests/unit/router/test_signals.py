@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry
 
 from sunfleet_api import metrics as shared
-from sunfleet_router.admission import Admission
-from sunfleet_router.fleet import Fleet
-from sunfleet_router.load import Load
-from sunfleet_router.metrics import Metrics
-from sunfleet_router.replicas import Replicas
-from sunfleet_router.snapshot import Endpoint, Route, Snapshot, Task
-from sunfleet_router.waiting import Bounds, Waiting
+from sunfleet_router.admission.decode_room import Admission
+from sunfleet_router.admission.load import Load
+from sunfleet_router.admission.waiting import Bounds, Waiting
+from sunfleet_router.fleet.current import Fleet
+from sunfleet_router.fleet.replicas import Replicas
+from sunfleet_router.fleet.snapshot import Endpoint, Route, Snapshot, Task
+from sunfleet_router.telemetry.metrics import Metrics
 
 POD = Endpoint("uid", "pod", "127.0.0.1", 8000, "prefill", "f")
 

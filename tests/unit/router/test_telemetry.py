@@ -15,10 +15,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import generate_latest
 
-from sunfleet_router import logs, trace
+from sunfleet_router import trace
 from sunfleet_router.server import _tracer
 from sunfleet_router.settings import ConfigError, RouterSettings
-from sunfleet_router.tracing import Tracing
+from sunfleet_router.telemetry import logs
+from sunfleet_router.telemetry.tracing import Tracing
 from sunfleet_router_harness import Engines, Router, RouterFactory
 
 PATH = "/v1/completions"
@@ -102,7 +103,7 @@ async def test_without_traces_a_clients_own_goes_on_as_it_came(router: Router, e
 
 def test_traces_without_their_packages_are_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    monkeypatch.delitem(sys.modules, "sunfleet_router.tracing")
+    monkeypatch.delitem(sys.modules, "sunfleet_router.telemetry.tracing")
     with pytest.raises(ConfigError, match=r"sunfleet\[router,tracing\]"):
         _tracer(RouterSettings(tracing=True))
 

@@ -13,13 +13,13 @@ import pytest
 
 from sunfleet_api.traffic import Timeouts, Traffic
 from sunfleet_api.wire import EngineInfo
-from sunfleet_router.assemble import limits_of
+from sunfleet_router.engines.pulse import Pulse
+from sunfleet_router.engines.upstream import Reply
 from sunfleet_router.errors import PhaseTimeoutError
-from sunfleet_router.metrics import PHASES
-from sunfleet_router.pulse import Pulse
-from sunfleet_router.snapshot import Endpoint, Snapshot
-from sunfleet_router.snapshot import Timeouts as Clocks
-from sunfleet_router.upstream import Reply
+from sunfleet_router.fleet.assemble import limits_of
+from sunfleet_router.fleet.snapshot import Endpoint, Snapshot
+from sunfleet_router.fleet.snapshot import Timeouts as Clocks
+from sunfleet_router.telemetry.metrics import PHASES
 from sunfleet_router_harness import HOST, Engines, Router, RouterFactory
 from sunfleet_router_streams import aimed_at, error_event, good_events, until
 

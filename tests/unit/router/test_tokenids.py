@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunfleet_router.tokenids import TokenIds, take
+from sunfleet_router.bodies.tokenids import TokenIds, take
 
 IDS = st.lists(st.integers(0, 2**31))
 TEXT = st.sampled_from(['"prompt_token_ids":[7]', "]", "plain", '\\"prompt_token_ids\\":[', "\x00prompt_token_ids"])

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunfleet_api import wire
-from sunfleet_router import answers, sse
-from sunfleet_router.clientbody import parse
-from sunfleet_router.handover import PrefillReply
-from sunfleet_router.tokenids import TokenIds
-from sunfleet_router.told import Told
+from sunfleet_router.bodies import answers, sse
+from sunfleet_router.bodies.clientbody import parse
+from sunfleet_router.bodies.handover import PrefillReply
+from sunfleet_router.bodies.tokenids import TokenIds
+from sunfleet_router.bodies.told import Told
 
 JUNK = [
     b"",

@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sunfleet_router.connection import (
+from sunfleet_router.engines.upstream import AnswerTooLargeError, Reply, Upstream
+from sunfleet_router.fleet.snapshot import Endpoint
+from sunfleet_router.transport.connection import (
     BadFramingError,
     ConnectFailedError,
     Connection,
     ConnectionCutError,
     UpstreamError,
 )
-from sunfleet_router.snapshot import Endpoint
-from sunfleet_router.sockets import Sockets
-from sunfleet_router.upstream import AnswerTooLargeError, Reply, Upstream
+from sunfleet_router.transport.sockets import Sockets
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"

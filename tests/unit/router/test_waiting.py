@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from sunfleet_router.claim import Claim
+from sunfleet_router.admission.claim import Claim
+from sunfleet_router.admission.lobby import Lobby
+from sunfleet_router.admission.waiting import Bounds, Waiting
 from sunfleet_router.errors import NoPrefillEndpointError, PhaseTimeoutError, RouterError, UnknownModelError
-from sunfleet_router.fleet import Fleet
-from sunfleet_router.lobby import Lobby
+from sunfleet_router.fleet.current import Fleet
+from sunfleet_router.fleet.replicas import Replicas
+from sunfleet_router.fleet.snapshot import Endpoint, Limits, Route, Snapshot, Task
 from sunfleet_router.policies.decode import DecodeFacts
-from sunfleet_router.replicas import Replicas
-from sunfleet_router.snapshot import Endpoint, Limits, Route, Snapshot, Task
-from sunfleet_router.waiting import Bounds, Waiting
 
 POD = Endpoint("p", "p", "127.0.0.1", 8000, "prefill", "f")
 

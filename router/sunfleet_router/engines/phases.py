@@ -1,0 +1,116 @@
+"""The clocks of a request's phases, and what counts as a failure of which pod."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import NoReturn
+
+from sunfleet_router.engines import verdict
+from sunfleet_router.engines.relay import ClientStream, Relay
+from sunfleet_router.errors import LegFailedError, PhaseTimeoutError
+from sunfleet_router.fleet.snapshot import Endpoint
+from sunfleet_router.transport.connection import UpstreamError
+
+
+class blame:  # noqa: N801 reads as the statement that it is
+    """Note on a failure of a leg whose it was. A class, as :class:`phase`: every request enters several of them."""
+
+    __slots__ = ("_pod",)
+
+    def __init__(self, pod: Endpoint) -> None:
+        self._pod = pod
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(failure, LegFailedError | PhaseTimeoutError):
+            failure.pod = self._pod.uid
+
+
+class phase:  # noqa: N801 as above
+    """At most ``seconds``, and not beyond ``deadline`` (the loop's time); raises :class:`PhaseTimeoutError` with the
+    phase. As :func:`asyncio.timeout`, whose coroutines and states cost a request more than its placement.
+    """
+
+    __slots__ = ("_began", "_cancelling", "_deadline", "_late", "_name", "_seconds", "_task", "_timer")
+
+    def __init__(self, name: str, seconds: float, deadline: float) -> None:
+        self._name = name
+        self._seconds = seconds
+        self._deadline = deadline
+        self._late = False
+
+    def __enter__(self) -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None  # noqa: S101 a phase is part of a coroutine
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._began = loop.time()
+        self._timer = loop.call_at(min(self._began + self._seconds, self._deadline), self._expire)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        # Only our own cancellation becomes the error, somebody else's stays what it is.
+        if self._late and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            self._raise()
+        if isinstance(failure, TimeoutError):
+            self._raise()
+
+    def _expire(self) -> None:
+        self._late = True
+        self._task.cancel()
+
+    def _raise(self) -> NoReturn:
+        if self._began + self._seconds > self._deadline:
+            raise PhaseTimeoutError("request", self._deadline - self._began) from None
+        raise PhaseTimeoutError(self._name, self._seconds) from None
+
+
+def check_opening(relay: Relay) -> None:
+    """Judge what a decode pod began with, before the client gets any of it; raises unless it is at least one event of a
+    stream of tokens.
+    """
+    if relay.status not in (0, 200):
+        raise verdict.of_answer("decode", relay.status, relay.early)
+    error = relay.closed.exception() if relay.closed.done() else None
+    if isinstance(error, UpstreamError) and not relay.early:
+        raise verdict.of_exchange("decode", error) from error
+
+
+async def until_closed(
+    relay: Relay, client: ClientStream, inter_token: float, deadline: float, total: float
+) -> BaseException | None:
+    """Wait for the stream's end, and return what broke it off, if anything; no timer runs per token.
+
+    Raises :class:`PhaseTimeoutError` when it fell silent, which does not count while the client is the slow one.
+    """
+    await until(relay.closed, relay, client, "inter_token", inter_token, deadline, total)
+    return relay.closed.exception()
+
+
+async def until(
+    done: asyncio.Future[None],
+    relay: Relay,
+    client: ClientStream,
+    name: str,
+    silence: float,
+    deadline: float,
+    total: float,
+) -> None:
+    """Wait for something in a stream; raises as :func:`until_closed`, with this phase, when that is silent for long."""
+    loop = asyncio.get_running_loop()
+    while not done.done():
+        now = loop.time()
+        if now >= deadline:
+            raise PhaseTimeoutError("request", total)
+        if client.blocked:
+            relay.slow_client()
+        silent_at = relay.last_activity + silence
+        if now >= silent_at:
+            raise PhaseTimeoutError(name, silence)
+        await asyncio.wait((done,), timeout=min(silent_at, deadline) - now)

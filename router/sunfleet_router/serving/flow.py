@@ -1,0 +1,206 @@
+"""One request: admit, prefill, decode. The only module that knows the order of things."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from sunfleet_router.admission.claim import Claim
+from sunfleet_router.admission.decode_room import Seat
+from sunfleet_router.admission.gate import Gate, Visit
+from sunfleet_router.admission.lobby import Lobby
+from sunfleet_router.bodies import answers, legs
+from sunfleet_router.bodies.clientbody import Ask
+from sunfleet_router.bodies.handover import PrefillReply
+from sunfleet_router.engines import verdict
+from sunfleet_router.engines.phases import blame, phase
+from sunfleet_router.errors import (
+    QUEUE_TIMEOUT,
+    BusyError,
+    LegFailedError,
+    PhaseTimeoutError,
+    StreamCutError,
+    UnavailableError,
+    UnknownModelError,
+)
+from sunfleet_router.fleet.current import Fleet
+from sunfleet_router.fleet.snapshot import Task
+from sunfleet_router.keys.key import Key
+from sunfleet_router.policies.decode import DecodeFacts
+from sunfleet_router.serving.call import DECODE_POD_HEADER, Call
+from sunfleet_router.serving.pairing import Pairing, Prefilled
+from sunfleet_router.serving.reply import ClientReply
+from sunfleet_router.serving.served import Served
+from sunfleet_router.serving.shadow import Given, Shadow
+from sunfleet_router.serving.streaming import Streaming, Telling
+from sunfleet_router.settings import RouterSettings
+from sunfleet_router.telemetry.metrics import Metrics
+from sunfleet_router.trace import Tracer
+
+
+class Flow:
+    """Serves requests; holds the process's books and clients, and no state of its own."""
+
+    def __init__(
+        self,
+        settings: RouterSettings,
+        fleet: Fleet,
+        gate: Gate,
+        lobby: Lobby,
+        pairing: Pairing,
+        streaming: Streaming,
+        shadow: Shadow,
+        metrics: Metrics,
+        tracer: Tracer,
+    ) -> None:
+        self._settings = settings
+        self._fleet = fleet
+        self._gate = gate
+        self._lobby = lobby
+        self._pairing = pairing
+        self._streaming = streaming
+        self._shadow = shadow
+        self._metrics = metrics
+        self._tracer = tracer
+
+    def task(self, model: str, key: Key) -> Task:
+        """The task of that name; 404 when there is none for this key, 503 while nobody can know."""
+        task = self._fleet.snapshot.tasks.get(model)
+        if task is not None and key.allows(model):
+            return task
+        if not self._fleet.synced:
+            raise UnavailableError("The router has not seen the fleet yet; try again in a moment.", code="not_synced")
+        raise UnknownModelError(model)
+
+    def enter(self, ask: Ask, task: Task, key: Key, headers: Mapping[str, str]) -> Served:
+        """A context for one client's request, however many answers it wants; raises what :meth:`Gate.enter` does."""
+        key.check_priority(ask.priority)
+        output = ask.with_defaults(task.defaults).output_limit or self._settings.assumed_output_tokens
+        tokens = ask.prompt_tokens * ask.n + output * ask.answers
+        entry = self._gate.enter(task, key, tokens)
+        return Served(self._tracer.request(ask.kind, headers), entry, self._metrics, stream=ask.stream)
+
+    async def answer(
+        self, ask: Ask, visit: Visit, reply: ClientReply, request_id: str, headers: dict[str, str]
+    ) -> None:
+        """Make one answer, trying other pods for as long as the client has not got a byte."""
+        call = await self._call(ask, visit, reply, request_id, headers)
+        try:
+            await self._try(call)
+        except (LegFailedError, PhaseTimeoutError, StreamCutError):
+            self._answered(call, failed=True)
+            raise
+        self._answered(call, failed=False)
+
+    def _answered(self, call: Call, *, failed: bool) -> None:
+        seconds = asyncio.get_running_loop().time() - call.started
+        self._metrics.answered(call.task.name, call.route.revision, seconds, call.output, failed=failed)
+
+    async def _try(self, call: Call) -> None:
+        reply = call.reply
+        for left in reversed(range(self._settings.attempts)):
+            try:
+                await self._attempt(call)
+                return
+            except LegFailedError as failure:
+                if reply.started:  # the resumes are spent; what failed has been noted then
+                    raise
+                self._pairing.note(call, failure)
+                if not failure.retryable or not left:
+                    raise
+                call.failure = failure
+                self._metrics.retries.labels(call.task.name).inc()
+                if failure.code == verdict.PREEMPTED:
+                    await self._pause(call)
+            except PhaseTimeoutError as late:
+                self._metrics.timed_out(call.task.name, late)
+                if not reply.started:  # as above
+                    self._pairing.note(call, late)
+                raise
+            except BusyError as busy:
+                if busy.code == QUEUE_TIMEOUT:
+                    self._metrics.phase_timeouts.labels(call.task.name, "queue").inc()
+                raise
+            except UnavailableError as nothing_left:
+                raise (None if reply.started else call.failure) or nothing_left from None
+
+    async def _call(self, ask: Ask, visit: Visit, reply: ClientReply, request_id: str, headers: dict[str, str]) -> Call:
+        task, now = visit.task, asyncio.get_running_loop().time()
+        ask, deadline = ask.with_defaults(task.defaults), now + task.limits.timeouts.request
+        with visit.trace.phase("route"):
+            route = self._lobby.ready(task.name, request_id)
+            if route is None:
+                facts = DecodeFacts(request_id, ask.prompt_tokens, ())
+                claim = Claim(task, "", facts, ask.prompt_tokens, ask.size, ask.priority, deadline)
+                route = await self._lobby.route(claim)
+        return Call(
+            ask=ask, task=task, route=route, request_id=request_id, headers=headers, reply=reply, started=now,
+            deadline=deadline, named=self._settings.pod_headers, visit=visit, sampled=self._shadow.samples(ask, task),
+        )  # fmt: skip
+
+    async def _attempt(self, call: Call) -> None:
+        """Make the answer, then send it: no room is kept on any pod for a client that reads slowly."""
+        made = await self._make(call)
+        if isinstance(made, Telling):
+            await self._streaming.complete(call, made)
+            if call.sampled and made.told.exact:
+                self._shadow.consider(call, Given(made.told.first.prompt, made.told.tokens))
+        elif isinstance(made, PrefillReply):
+            await self._answer_from_prefill(call, made)
+        else:
+            body, given = made
+            await call.reply.whole(200, body)
+            if given is not None:
+                self._shadow.consider(call, given)
+
+    async def _make(self, call: Call) -> PrefillReply | Telling | tuple[bytes, Given | None]:
+        """The prefill's reply if its token is the whole answer; a stream, told or broken off; or a whole body, and its
+        tokens if it shall be made again.
+        """
+        if call.ask.output_limit == 1:  # no decode pod is needed
+            with await self._pairing.prefill(call, fingerprint=None) as made:
+                return made.reply
+        with await self._pairing.seat(call) as seat:
+            return await self._make_on(call, seat)
+
+    async def _make_on(self, call: Call, seat: Seat) -> PrefillReply | Telling | tuple[bytes, Given | None]:
+        with await self._pairing.prefill(call, seat.endpoint.fingerprint) as made:
+            if made.reply.finished(call.ask, made.pod.max_model_len):
+                return made.reply
+            self._pairing.settle(call, seat, made)
+            if call.ask.stream:
+                return await self._streaming.begin(call, seat, made)
+            return await self._decode_whole(call, seat, made)
+
+    async def _answer_from_prefill(self, call: Call, reply: PrefillReply) -> None:
+        self._metrics.prefill_only.labels(call.task.name).inc()
+        self._pairing.count_output(call, len(reply.output))
+        if not call.ask.stream:
+            await call.reply.whole(200, answers.whole(call.ask, reply))
+            return
+        elapsed = asyncio.get_running_loop().time() - call.started
+        self._metrics.first_token_seconds.labels(call.task.name).observe(elapsed)
+        stream = await call.reply.open_stream()
+        await stream.finish(answers.streamed(call.ask, reply))
+
+    async def _decode_whole(self, call: Call, seat: Seat, made: Prefilled) -> tuple[bytes, Given | None]:
+        pod = seat.endpoint
+        call.name_pod(DECODE_POD_HEADER, pod)
+        body = legs.decode_body(call.ask, call.route.salt, made.reply, ids=call.sampled)
+        timeouts = call.task.limits.timeouts
+        with blame(pod), self._pairing.decoding(call, seat):
+            with phase("request", timeouts.request, call.deadline), self._pairing.pulse(call, pod, made):
+                raw = await self._pairing.exchange("decode", call, pod, body, resend=False)
+            output = verdict.check_whole("decode", raw)
+        made.taken = True
+        self._pairing.praise(pod)
+        self._pairing.spend(call, seat, made, output)
+        if not call.sampled:
+            return raw, None
+        raw, tokens = answers.without_ids(call.ask, raw)
+        return raw, Given(made.reply.prompt, tokens) if tokens else None
+
+    async def _pause(self, call: Call) -> None:
+        """A pool without room needs a moment."""
+        with phase("request", call.task.limits.timeouts.request, call.deadline):
+            await asyncio.sleep(self._settings.resume_pause)
