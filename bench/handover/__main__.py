@@ -4,8 +4,9 @@
 
 Both pairs run at the same time and take turns, request by request, so that what else the machine does hits both alike.
 What counts is the ratio of neighbours. Where an engine's weights happen to lie in memory makes its steps up to a tenth
-slower or faster until it ends, and those that start first tend to be the slower ones. So the engines have huge pages
-where malloc can get them, are started several times, and every other time the other way round. Four engines at a time:
+slower or faster until it ends, and those that start first tend to be the slower ones. So engines are started several
+times, every other time the other way round. (Huge pages make starts alike but the pairs unlike: engine pods on a CPU
+are forks, and what a fork shares with its parent loses its huge pages when it is written.) Four engines at a time:
 8 GiB of memory.
 """
 
@@ -25,13 +26,12 @@ from handover.flow import Flow, Timed
 from handover.statistics import Compared, compare
 from sunfleet_cluster.state import StateFolder
 from support.engines import Engines, tidy_up_on_sigterm
-from support.local_tasks import base_prefill, decoder
+from support.local_tasks import SMALL_POOL, base_prefill, decoder
 from support.stock import ordinary_server
 
 WARM_UP = 3  # the first ones meet cold engines
 Times = dict[str, list[Timed]]
 Pair = Callable[[StateFolder, Path], AbstractContextManager[Flow]]
-HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
 @contextmanager
@@ -51,8 +51,8 @@ def ordinary_pair(state: StateFolder, folder: Path) -> Iterator[Flow]:
     """vLLM's own servers and scheduler."""
     python, base = state.engine / "bin/python", state.models / "base"
     with (
-        ordinary_server(python, base, folder / "prefill", "kv_producer") as prefill,
-        ordinary_server(python, base, folder / "decode", "kv_consumer") as decode,
+        ordinary_server(python, base, folder / "prefill", "kv_producer", flags=SMALL_POOL) as prefill,
+        ordinary_server(python, base, folder / "decode", "kv_consumer", flags=SMALL_POOL) as decode,
     ):
         yield Flow("ordinary", prefill.url, decode.url)
 
@@ -120,7 +120,6 @@ def main() -> None:
     if given.starts < 2 or given.starts % 2 or given.requests < given.starts:
         parser.error("--starts: an even number, 2 or more, and --requests at least as many")
     tidy_up_on_sigterm()
-    os.environ.update(HUGE_PAGES)  # engines inherit it
     state = StateFolder.from_env()
     orders = ((sun_pair, ordinary_pair), (ordinary_pair, sun_pair))
     starts: list[Times] = []
