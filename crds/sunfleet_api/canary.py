@@ -35,14 +35,7 @@ class Analysis(ApiModel):
 class Canary(ApiModel):
     """The candidate; promotion is copying it up and deleting it here."""
 
-    RULES: ClassVar = (
-        Cel("has(self.prefill) || has(self.decoderRef)", "set prefill, decoderRef or both"),
-        Cel(
-            "!has(self.prefill) || !has(self.prefill.adapter) || !has(self.prefill.adapter.poolRef)",
-            "a canary has pods of its own: leave prefill.adapter.poolRef out",
-            ".prefill",
-        ),
-    )
+    RULES: ClassVar = (Cel("has(self.prefill) || has(self.decoderRef)", "set prefill, decoderRef or both"),)
 
     prefill: Prefill | None = None
     """Another prefill module. Default: the present one."""
@@ -53,6 +46,12 @@ class Canary(ApiModel):
     analysis: Analysis = Field(default_factory=Analysis)
     paused: bool = False
     """Stay at the present step."""
+
+    def acts_in(self, prefill: Prefill) -> bool:
+        """Whether it does anything for a task of that prefill module: pods of a PrefillPool hold its adapter beside the
+        task's, and are for one decoder."""
+        here, brought = prefill.pool_ref, (self.prefill or prefill).pool_ref
+        return here == brought and (here is None or self.decoder_ref is None)
 
 
 CanaryPhase = Literal["Verifying", "Progressing", "Promotable", "RolledBack"]

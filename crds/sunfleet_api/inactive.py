@@ -14,12 +14,8 @@ from sunfleet_api.sun_model import SUN_MODEL, SunModelSpec
 
 # Path below spec -> whether this spec asks for something that does not happen.
 _OF_MODEL: Final[Mapping[str, Callable[[SunModelSpec], bool]]] = {
-    "canary.prefill.adapter.poolRef": lambda spec: (
-        spec.canary is not None
-        and spec.canary.prefill is not None
-        and spec.canary.prefill.adapter is not None
-        and spec.canary.prefill.adapter.pool_ref is not None
-    ),
+    # Of a task whose adapter a pool serves: one with pods of its own, or over another decoder than the pool's.
+    "canary": lambda spec: spec.canary is not None and not spec.canary.acts_in(spec.prefill),
     "rollout.engineUpgrade": lambda spec: spec.rollout.engine_upgrade != "Manual",
 }
 _OF_POOL: Final[Mapping[str, Callable[[PrefillPoolSpec], bool]]] = {

@@ -27,6 +27,11 @@ class Prefill(ApiModel):
     adapter: AdapterSource | None = None
 
     @property
+    def pool_ref(self) -> ObjectRef | None:
+        """The PrefillPool whose pods hold it."""
+        return self.adapter.pool_ref if self.adapter else None
+
+    @property
     def source(self) -> WeightsSource:
         """The member that is set; :class:`ValueError` when none is, which the API server prevents."""
         source = self.weights or self.adapter

@@ -32,8 +32,23 @@ def _refused_with_pool(forbidden: str, field: str) -> Cel:
     )
 
 
+_TRIED: Final = "self.canary.prefill.adapter.poolRef"
+_OWN: Final = "self.prefill.adapter.poolRef"
+# Field by field: types of two places of a schema are not comparable.
+_SAME_POOL: Final = (
+    f"{_TRIED}.name == {_OWN}.name && "
+    f"(has({_TRIED}.namespace) ? {_TRIED}.namespace : '') == (has({_OWN}.namespace) ? {_OWN}.namespace : '')"
+)
+
+
 class SunModelSpec(ApiModel):
     RULES: ClassVar = (
+        Cel(
+            "!has(self.canary) || !has(self.canary.prefill) || !has(self.canary.prefill.adapter) || "
+            f"!has({_TRIED}) || ({_POOLED} && {_SAME_POOL})",
+            "a canary stands in the task's own PrefillPool: write the poolRef of prefill.adapter, or leave it out",
+            ".canary",
+        ),
         _refused_with_pool("self.replicas != 1", "replicas"),
         _refused_with_pool("has(self.autoscaling)", "autoscaling"),
         _refused_with_pool("has(self.rollout) && has(self.rollout.maxSurge)", "rollout.maxSurge"),

@@ -88,16 +88,16 @@ def _runs(pod: Json) -> bool:
 
 
 class Faults:
-    """Why adapters are loaded nowhere, by SunModel: the pool's reconcile learns it, the task's tells it.
+    """Why adapters are loaded nowhere, by SunModel and name: the pool's reconcile learns it, the task's tells it.
 
     In memory only: after a restart the pool's first reconcile finds it out again. ``changed`` queues a task.
     """
 
     def __init__(self, changed: Callable[[Key], None] = lambda _: None) -> None:
         self._changed = changed
-        self._of_pool: dict[Key, Mapping[Key, Fault]] = {}
+        self._of_pool: dict[Key, Mapping[Key, Mapping[str, Fault]]] = {}
 
-    def note(self, pool: Key, faults: Mapping[Key, Fault]) -> None:
+    def note(self, pool: Key, faults: Mapping[Key, Mapping[str, Fault]]) -> None:
         """What holds of a pool's tasks now."""
         before = self._of_pool.pop(pool, {})
         if faults:
@@ -106,5 +106,6 @@ class Faults:
             if before.get(task) != faults.get(task):
                 self._changed(task)
 
-    def find(self, pool: Key | None, task: Key) -> Fault | None:
-        return self._of_pool.get(pool, {}).get(task) if pool else None
+    def find(self, pool: Key | None, task: Key) -> Mapping[str, Fault]:
+        """By adapter."""
+        return self._of_pool.get(pool, {}).get(task, {}) if pool else {}

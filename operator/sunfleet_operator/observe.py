@@ -114,7 +114,7 @@ async def observe_model(
         pool=pool and _with_kind(POOL, pool),
         pool_pods=pods,
         pool_served=pool_key is None or reader.serves(pool_key.namespace),
-        pool_fault=faults.find(pool_key, key) if faults else None,
+        pool_faults=faults.find(pool_key, key) if faults else {},
     )
 
 

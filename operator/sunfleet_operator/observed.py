@@ -154,7 +154,7 @@ class PoolUser:
 
 @dataclass(frozen=True)
 class Fault:
-    """Why no pod of a pool has a task's adapter."""
+    """Why no pod of a pool has an adapter."""
 
     reason: str
     message: str
@@ -235,7 +235,7 @@ class ObservedModel:
     pool: Json | None = None  # the object that prefill.adapter.poolRef names
     pool_pods: tuple[Json, ...] = ()
     pool_served: bool = True  # as decoder_served
-    pool_fault: Fault | None = None
+    pool_faults: Mapping[str, Fault] = field(default_factory=dict)  # by adapter
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,8 @@ class Plan:
     finalizer: bool | None = None
     events: tuple[Event, ...] = ()
     requeue_after: float | None = None
-    faults: Mapping[Key, Fault] | None = None  # of a PrefillPool: why tasks' adapters are nowhere loaded
+    # Of a PrefillPool: why tasks' adapters are nowhere loaded, by task and adapter.
+    faults: Mapping[Key, Mapping[str, Fault]] | None = None
     effective: Json | None = None  # the object with its profiles under its spec, where it has any
     # For the metrics: results of golden prompts that it records, and how a canary ends.
     checks: tuple[str, ...] = ()

@@ -6,11 +6,10 @@ where it stands is in the status, and that it was given up in a record, which a 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 from sunfleet_api.canary import Canary, CanaryStatus
 from sunfleet_api.conditions import Reason
@@ -21,18 +20,17 @@ from sunfleet_operator.build import labels
 from sunfleet_operator.build.record import record
 from sunfleet_operator.observed import Defaults, ObservedModel
 from sunfleet_operator.plan import candidate as candidates
-from sunfleet_operator.plan import revisions, steps, verify, weights
+from sunfleet_operator.plan import steps, verify, weights
 from sunfleet_operator.plan.actions import Apply, Delete, Event, Write
 from sunfleet_operator.plan.candidate import Candidate
+from sunfleet_operator.plan.common import soonest
 from sunfleet_operator.plan.conditions import shorten
-from sunfleet_operator.plan.replicas import Wanted
-from sunfleet_operator.plan.revisions import Fleet
 from sunfleet_operator.plan.steps import State
 from sunfleet_operator.plan.verify import Check
 from sunfleet_operator.plan.weights import next_number
 from sunfleet_operator.records import CanaryRecord, ModelRevision
 from sunfleet_operator.references import canary_of
-from sunfleet_operator.types import Ref, metadata, revision_of, spec_of, status_of
+from sunfleet_operator.types import Ref, metadata, revision_of, status_of
 
 _LOOK_AGAIN_SECONDS: Final = 15
 _EVENTS: Final = {
@@ -69,6 +67,22 @@ class Entrant:
         return frozenset({found} - {""})
 
 
+class Place(Protocol):
+    """Where a candidate stands: on pods of its own, or in those of a PrefillPool."""
+
+    def refused(self) -> str:
+        """Why it will never stand there; empty while it may."""
+
+    def waits(self) -> str:
+        """What it lacks there to get requests now."""
+
+    def due(self) -> float | None:
+        """Seconds after which :meth:`refused` may say something else without anything else happening."""
+
+    def writes(self, state: State, /) -> Sequence[Write]:
+        """What has it stand there."""
+
+
 @dataclass(frozen=True)
 class Decided:
     """What the plan takes over. ``percent`` of new requests go to ``revision``."""
@@ -85,7 +99,7 @@ class Decided:
 def asks(model: SunModel, observed: ObservedModel, defaults: Defaults) -> tuple[str, str]:
     """Ids of the questions about the weights of the task and of its canary."""
     own = candidates.question(model, defaults).id(observed.key)
-    return own, candidates.question(_shadow(model), defaults).id(observed.key) if model.spec.canary else own
+    return own, candidates.question(shadow_of(model), defaults).id(observed.key) if model.spec.canary else own
 
 
 def enter(
@@ -101,29 +115,42 @@ def enter(
     canary = model.spec.canary
     if canary is None:
         return None
-    shadow, seen = _shadow(model), _shadowed(observed)
+    shadow, seen = shadow_of(model), _shadowed(observed)
     own, theirs = asks(model, observed, defaults)
-    made = candidates.candidate(
-        seen, shadow, defaults, known, now, elsewhere=False, leave=() if own == theirs else (own,)
-    )
-    questions = own != theirs
-    target = made.target
+    leave = () if own == theirs else (own,)
+    made = candidates.candidate(seen, shadow, defaults, known, now, elsewhere=False, leave=leave)
+    bare = Entrant(canary, seen, made, Check(cleared=False), questions=own != theirs)
+
+    def check() -> Check:
+        return checked(seen, shadow, made, defaults, serving=False, now=now)
+
+    return weigh(bare, observed, base.target, known, current, check, now)
+
+
+def weigh(
+    bare: Entrant,
+    observed: ObservedModel,
+    base: ModelRevision | None,
+    known: Sequence[ModelRevision],
+    current: str,
+    check: Callable[[], Check],
+    now: datetime,
+) -> Entrant:
+    """What is known of a candidate of which only ``made`` was: whether it is one at all, what came of its golden
+    prompts (``check``), how far it had come. ``base`` is what the task itself asks for, ``current`` what serves."""
+    target, canary = bare.made.target, bare.spec
     if target is None:
-        kept = _kept(observed, made, known)
-        return Entrant(canary, seen, made, Check(cleared=False), questions=questions, kept=kept)
-    if base.target is not None and target.revision == base.target.revision:
-        return Entrant(canary, seen, made, Check(cleared=True), ends=_promoted(target), questions=questions)
+        return replace(bare, kept=_kept(observed, bare.made, known))
+    if base is not None and target.revision == base.revision:
+        return replace(bare, ends=_promoted(target))
     if target.revision == current:
-        text = f"revision {current} is the one that serves: there is nothing to try"
-        return Entrant(canary, seen, made, Check(cleared=True), ends=text, questions=questions)
-    check = checked(seen, shadow, made, defaults, serving=False, now=now)
+        return replace(bare, ends=f"revision {current} is the one that serves: there is nothing to try")
     asked = revision_hash("canary", {
         "revision": target.revision,
         "steps": [step.to_wire() for step in steps.ordered(canary.steps)],
         "analysis": canary.analysis.to_wire(),
     })  # fmt: skip
-    told = _told(observed, target.revision, asked, now)
-    return Entrant(canary, seen, made, check, asked, told, questions=questions)
+    return replace(bare, check=check(), asked=asked, told=_told(observed, target.revision, asked, now))
 
 
 def checked(
@@ -147,18 +174,21 @@ def checked(
 @dataclass(frozen=True)
 class Others:
     """What was decided about the other revisions: ``percent`` of the requests for each, and the one that they go to
-    (``target``). ``room``: pods that the budget leaves for a canary, ``None`` without a budget."""
+    (``target``)."""
 
     percent: Mapping[str, int]
     target: str
     done: bool
-    room: int | None
 
 
 def decide(
-    entrant: Entrant | None, observed: ObservedModel, model: SunModel, want: Wanted, others: Others, now: datetime
+    entrant: Entrant | None,
+    observed: ObservedModel,
+    others: Others,
+    placed: Callable[[Entrant, ModelRevision], Place],
+    now: datetime,
 ) -> Decided:
-    """One step of the canary beside the others, or its end."""
+    """One step of the canary beside the others, or its end. ``placed``: where a candidate stands."""
     if entrant is None or entrant.ends:
         return _ended(entrant, observed, others, now)
     resolving = entrant.made.resolution.writes if entrant.questions else ()
@@ -169,21 +199,22 @@ def decide(
             before = live_status(observed)
             return Decided(before, before.revision, before.weight, resolving, requeue_after=again)
         return Decided(status=_since(_waiting(entrant), observed, now), before=resolving, requeue_after=again)
-    fleet = Fleet(observed.live, observed.key, observed.children, target, "", {})
-    facts = _facts(entrant, fleet, observed, others.percent, want)
+    place = placed(entrant, target)
+    facts = _facts(entrant, target, place, observed, others.percent)
     state = steps.advance(entrant.told, facts, now)
     percent = steps.weight(state, facts)
-    pods = [] if state.phase == "RolledBack" else _pods(fleet, entrant, state, model, want, others.room)
+    stands = () if state.phase == "RolledBack" else place.writes(state)
     news = entrant.told is None or (entrant.told.phase, entrant.told.step) != (state.phase, state.step)
     watched = state.phase in {"Progressing", "Promotable"}
+    due = place.due() if state.phase == "Verifying" else None
     return Decided(
         status=_status(target, state, percent),
         revision=target.revision,
         percent=percent,
-        before=(*resolving, *_remember(entrant, observed, state), *pods, *entrant.check.writes),
+        before=(*resolving, *_remember(entrant, observed, state), *stands, *entrant.check.writes),
         events=_events(state) if news else (),
         ended=state.phase if news and state.phase in {"Promotable", "RolledBack"} else "",
-        requeue_after=_LOOK_AGAIN_SECONDS if watched else entrant.check.requeue_after,
+        requeue_after=_LOOK_AGAIN_SECONDS if watched else soonest(entrant.check.requeue_after, due),
     )
 
 
@@ -213,7 +244,7 @@ def _ended(entrant: Entrant | None, observed: ObservedModel, others: Others, now
     return Decided(status=_since(made, observed, now), before=(*resolving, *forgotten))
 
 
-def _shadow(model: SunModel) -> SunModel:
+def shadow_of(model: SunModel) -> SunModel:
     """The task as it would be with its canary promoted."""
     canary = model.spec.canary
     if canary is None:
@@ -274,35 +305,27 @@ def _time(text: str) -> datetime | None:
 
 
 def _facts(
-    entrant: Entrant, fleet: Fleet, observed: ObservedModel, base: Mapping[str, int], want: Wanted
+    entrant: Entrant, target: ModelRevision, place: Place, observed: ObservedModel, base: Mapping[str, int]
 ) -> steps.Facts:
-    measured = observed.measured.of(fleet.target.revision) if observed.measured else None
+    measured = observed.measured.of(target.revision) if observed.measured else None
     return steps.Facts(
-        entrant.spec.steps, entrant.spec.analysis, refused=_refused(entrant, fleet),
-        waits=_waits(entrant, fleet, base, want), paused=entrant.spec.paused, measured=measured,
+        entrant.spec.steps, entrant.spec.analysis, refused=_refused(entrant, place),
+        waits=_waits(entrant, place, base), paused=entrant.spec.paused, measured=measured,
     )  # fmt: skip
 
 
-def _refused(entrant: Entrant, fleet: Fleet) -> str:
+def _refused(entrant: Entrant, place: Place) -> str:
     """Why it is never to get requests."""
     verdict = entrant.check.verdict
     if entrant.check.rejected and verdict is not None:
         return verdict.message
-    live = fleet.deployment(fleet.target.revision)
-    if live is not None and revisions.deadline_passed(live):
-        return "its pods made no progress within rollout.progressDeadlineSeconds"
-    return ""
+    return place.refused()
 
 
-def _waits(entrant: Entrant, fleet: Fleet, base: Mapping[str, int], want: Wanted) -> str:
+def _waits(entrant: Entrant, place: Place, base: Mapping[str, int]) -> str:
     """What it lacks to get requests now."""
-    live = fleet.deployment(fleet.target.revision)
-    if want.count == 0:
-        return "no replicas are wanted"
-    if live is None or not revisions.available(live):
-        return "waits for a prefill pod of its own"
-    if fleet.target.kv_fingerprint.label not in revisions.formats(entrant.shadow.decoder_deployments):
-        return "waits for a decode pod that reads its KV"
+    if lacks := place.waits():
+        return lacks
     if not entrant.check.cleared:
         verdict = entrant.check.verdict
         return f"golden prompts: {verdict.message}" if verdict else "waits for its golden prompts"
@@ -314,18 +337,6 @@ def _waiting(entrant: Entrant) -> CanaryStatus:
     missing = next((v for v in entrant.made.verdicts if v.status != "True"), None)
     text = f"{missing.type}: {missing.message}" if missing else "waits while spec.paused is true"
     return CanaryStatus(phase="Verifying", reason=shorten(text))
-
-
-def _pods(fleet: Fleet, entrant: Entrant, state: State, model: SunModel, want: Wanted, room: int | None) -> list[Write]:
-    """As many as its share needs; those of the others stay, so that going back takes no time."""
-    taken = steps.ordered(entrant.spec.steps)
-    share = taken[min(state.step, len(taken) - 1)].weight if taken else 0
-    count = min(want.count, max(1, math.ceil(want.count * share / 100)))
-    if room is not None:
-        live = fleet.deployment(fleet.target.revision)
-        present = 0 if live is None else int(spec_of(live).get("replicas", 1))
-        count = min(count, max(present, room))
-    return revisions.stand(fleet, count, model.spec.rollout)
 
 
 def _status(target: ModelRevision, state: State, percent: int) -> CanaryStatus:

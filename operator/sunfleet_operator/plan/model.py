@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from pydantic import ValidationError
 
@@ -31,6 +32,7 @@ from sunfleet_operator.plan import (
 )
 from sunfleet_operator.plan.actions import Delete, Plan, Write
 from sunfleet_operator.plan.canary import Decided, Entrant, Others
+from sunfleet_operator.plan.canary_pods import OwnPods
 from sunfleet_operator.plan.candidate import Candidate, candidate
 from sunfleet_operator.plan.common import (
     TAKEN_SECONDS,
@@ -221,8 +223,8 @@ def _canary(
     room = None
     if want.budgeted:
         room = max(0, (want.room or 0) - max(0, sum(rolled.replicas.values() if rolled else ()) - want.count))
-    others = Others(percent, fleet.target.revision if fleet else "", rolled is not None and rolled.done, room)
-    return canary.decide(entrant, observed, model, want, others, now)
+    others = Others(percent, fleet.target.revision if fleet else "", rolled is not None and rolled.done)
+    return canary.decide(entrant, observed, others, partial(OwnPods.of, observed, model.spec.rollout, want, room), now)
 
 
 def _current(observed: ObservedModel, known: list[ModelRevision]) -> str:

@@ -41,12 +41,12 @@ _NAMED: Final = 3  # adapters that a message names
 
 @dataclass(frozen=True)
 class Seating:
-    """``full``: by revision, how many pods have everything that they were given. ``faults``: by SunModel."""
+    """``full``: by revision, how many pods have everything that they were given. ``faults``: by task and adapter."""
 
     announces: tuple[Announce, ...] = ()
     loads: tuple[Load, ...] = ()
     full: Mapping[str, int] = field(default_factory=dict)
-    faults: Mapping[Key, Fault] = field(default_factory=dict)
+    faults: Mapping[Key, Mapping[str, Fault]] = field(default_factory=dict)
     wanted: int = 0
     loaded: int = 0
     verdict: Verdict = field(default_factory=lambda: _all_loaded(0))
@@ -183,19 +183,23 @@ def _faults(
     told: Iterable[_Pod],
     left_out: set[str],
     loaded: set[str],
-) -> dict[Key, Fault]:
-    faults: dict[Key, Fault] = {}
+) -> dict[Key, dict[str, Fault]]:
+    faults: dict[Key, dict[str, Fault]] = {}
+
+    def blame(name: str, fault: Fault) -> None:
+        for user in wanted[name][1]:
+            faults.setdefault(user.key, {})[name] = fault
+
     full = (
         f"PrefillPool {observed.key.namespace}/{observed.key.name} has no room for another adapter: "
         "raise its replicas, autoscaling.maxReplicas or lora.maxLoadedPerPod"
     )
     for name in left_out - loaded:
-        faults |= {user.key: Fault(Reason.POOL_FULL, full) for user in wanted[name][1]}
+        blame(name, Fault(Reason.POOL_FULL, full))
     for pod in told:
         for name in pod.failed & wanted.keys() - loaded:
             state = pod.states[name]
-            fault = Fault(state.reason or Reason.ADAPTER_FAILED, f"pod {name_of(pod.live)}: {state.message}")
-            faults |= {user.key: fault for user in wanted[name][1]}
+            blame(name, Fault(state.reason or Reason.ADAPTER_FAILED, f"pod {name_of(pod.live)}: {state.message}"))
     return faults
 
 
@@ -203,16 +207,17 @@ def _all_loaded(count: int) -> Verdict:
     return Verdict(ConditionType.ADAPTERS_LOADED, "True", Reason.ADAPTERS_LOADED, f"{count} of {count} are loaded")
 
 
-def _verdict(wanted: Mapping[str, object], loaded: set[str], faults: Mapping[Key, Fault]) -> Verdict:
+def _verdict(wanted: Mapping[str, object], loaded: set[str], faults: Mapping[Key, Mapping[str, Fault]]) -> Verdict:
     missing = sorted(wanted.keys() - loaded)
     if not missing:
         return _all_loaded(len(wanted))
     text = f"{len(wanted) - len(missing)} of {len(wanted)} are loaded"
     if not faults:
         return Verdict(ConditionType.ADAPTERS_LOADED, "False", Reason.ADAPTER_LOADING, text)
-    shown = "; ".join(f"{key.namespace}/{key.name}: {fault.message}" for key, fault in sorted(faults.items())[:_NAMED])
-    more = f"; and {len(faults) - _NAMED} more" if len(faults) > _NAMED else ""
-    first = faults[min(faults)]
+    each = [(key, fault) for key, found in sorted(faults.items()) for _, fault in sorted(found.items())]
+    shown = "; ".join(f"{key.namespace}/{key.name}: {fault.message}" for key, fault in each[:_NAMED])
+    more = f"; and {len(each) - _NAMED} more" if len(each) > _NAMED else ""
+    first = each[0][1]
     return Verdict(ConditionType.ADAPTERS_LOADED, "False", first.reason, f"{text}; {shown}{more}")
 
 

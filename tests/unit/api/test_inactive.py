@@ -14,7 +14,7 @@ MODEL: dict[str, Any] = {"decoderRef": {"name": "d"}, "prefill": {"weights": {"u
 POOLED = {"adapter": {"uri": "pvc://a", "poolRef": {"name": "p"}}}
 GIVEN_DECODER: dict[str, Any] = {"quantization": {"scheme": "W4A16", "outputUri": "pvc://q/w4"}}
 GIVEN_MODEL: dict[str, dict[str, Any]] = {
-    "canary.prefill.adapter.poolRef": {"canary": {"prefill": POOLED}},
+    "canary": {"prefill": POOLED, "canary": {"prefill": {"adapter": {"uri": "pvc://b"}}}},
     "rollout.engineUpgrade": {"rollout": {"engineUpgrade": "Automatic"}},
 }
 
@@ -37,9 +37,15 @@ def test_a_pools_field_without_effect_is_named(path: str) -> None:
 
 
 def test_several_are_named_in_order() -> None:
-    given = GIVEN_MODEL["rollout.engineUpgrade"] | GIVEN_MODEL["canary.prefill.adapter.poolRef"]
+    given = GIVEN_MODEL["rollout.engineUpgrade"] | GIVEN_MODEL["canary"]
     spec = SunModelSpec.model_validate(MODEL | given)
-    assert inactive_fields(spec) == ("spec.canary.prefill.adapter.poolRef", "spec.rollout.engineUpgrade")
+    assert inactive_fields(spec) == ("spec.canary", "spec.rollout.engineUpgrade")
+
+
+def test_a_canary_over_another_decoder_than_its_pools_is_named() -> None:
+    canary = {"prefill": POOLED, "decoderRef": {"name": "w4"}}
+    spec = SunModelSpec.model_validate(MODEL | {"prefill": POOLED, "canary": canary})
+    assert inactive_fields(spec) == ("spec.canary",)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +61,7 @@ def test_several_are_named_in_order() -> None:
         {"traffic": {"weight": 2, "maxInFlight": 3}},
         {"prefill": {"adapter": {"uri": "pvc://a"}}},
         {"prefill": POOLED},
+        {"prefill": POOLED, "canary": {"prefill": {"adapter": {"uri": "pvc://b", "poolRef": {"name": "p"}}}}},
     ],
 )
 def test_what_acts_or_asks_for_what_happens_anyway_is_not_named(given: dict[str, Any]) -> None:

@@ -281,9 +281,3 @@ async def test_the_pods_are_started_for_many_adapters_and_bring_a_downloader(wor
     assert (supplier["restartPolicy"], supplier["envFrom"]) == ("Always", [{"secretRef": {"name": "hub"}}])
     assert "envFrom" not in engine
     assert {"name": "weights", "mountPath": "/weights/claims/models", "readOnly": True} in engine["volumeMounts"]
-
-
-async def test_a_canary_acts_only_on_tasks_with_pods_of_their_own_which_is_said(world: World) -> None:
-    await _start(world, pooled(canary={"decoderRef": {"name": "other"}}))
-    assert "spec.canary" in world.condition("SunModel", "maths", "FieldsIgnored")["message"]
-    assert _condition(world, "maths") == ("True", "Ready")
