@@ -66,7 +66,11 @@ def _subresources(kind: Kind) -> str:
 
 def _inactive(kind: str) -> str:
     fields = INACTIVE.get(kind)
-    return f"Accepted and without effect yet (condition `FieldsIgnored`): {_listed(fields)}.\n" if fields else ""
+    return (
+        f"Accepted, and without effect where the condition `FieldsIgnored` names them: {_listed(fields)}.\n"
+        if fields
+        else ""
+    )
 
 
 def _roll_up(kind: str) -> str:

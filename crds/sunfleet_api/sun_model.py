@@ -34,10 +34,10 @@ def _refused_with_pool(forbidden: str, field: str) -> Cel:
 
 _TRIED: Final = "self.canary.prefill.adapter.poolRef"
 _OWN: Final = "self.prefill.adapter.poolRef"
-# Field by field: types of two places of a schema are not comparable.
+# Field by field, since types of two places of a schema are not comparable. CEL keeps the word namespace for itself.
 _SAME_POOL: Final = (
-    f"{_TRIED}.name == {_OWN}.name && "
-    f"(has({_TRIED}.namespace) ? {_TRIED}.namespace : '') == (has({_OWN}.namespace) ? {_OWN}.namespace : '')"
+    f"{_TRIED}.name == {_OWN}.name && (has({_TRIED}.__namespace__)"
+    f" ? has({_OWN}.__namespace__) && {_TRIED}.__namespace__ == {_OWN}.__namespace__ : !has({_OWN}.__namespace__))"
 )
 
 

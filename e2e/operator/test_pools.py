@@ -3,93 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from sunfleet_api import names
-from sunfleet_fakes.engine.tokens import expected_text, tokenize
 from support import fakes
 from support.fakes import ApiProxy, condition, is_ready, patch
-from support.fleet import ROUTER_NAMESPACE, engine_pods
-from support.kubectl import Json, Kubectl, wait_until
+from support.fleet import ROUTER_NAMESPACE
+from support.kubectl import Kubectl, wait_until
 from support.load import steady
-from support.pooled import POOL, held, pooled_model, prefill_pool
+from support.pooled import MAX_TOKENS, PooledFleet, adapter_source, engine_state, held, pooled_model, prefill_pool, text
 from support.reach import reaches
-from support.served import ANSWER_TOKENS, router_address
+from support.served import router_address
 from support.streams import ask, completion
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 MATHS, CODE = "maths", "code"
 ADAPTERS = {MATHS: "hf://acme/maths-lora@main", CODE: "hf://acme/code-lora"}
-MAX_TOKENS = 20
-READY_SECONDS = 120.0
-
-
-@dataclass(frozen=True)
-class PooledFleet:
-    """A decoder, a pool of two pods, and the tasks ``maths`` and ``code`` that share it."""
-
-    kubectl: Kubectl
-    proxy: ApiProxy
-    namespace: str
-    url: str
-
-    def get(self, kind: str, name: str) -> Json:
-        return self.kubectl.get(kind, name, "--namespace", self.namespace)
-
-    def pods(self) -> list[Json]:
-        """Live pods of the pool; no other pod prefills here."""
-        return engine_pods(self.kubectl, self.namespace, names.ROLE_PREFILL)
-
-    def starts(self) -> dict[str, int]:
-        """How often each pod's engine has been started again: equal before and after means that nobody was touched."""
-        return {pod["metadata"]["uid"]: _engine(pod)["restartCount"] for pod in self.pods()}
-
-    def ready(self, task: str) -> Json:
-        """The task, once it is Ready."""
-
-        def seen() -> Json | None:
-            thing = self.get("sunmodel", task)
-            return thing if is_ready(thing) else None
-
-        found: Json = wait_until(f"{task} is Ready", seen, READY_SECONDS)
-        return found
-
-    def adapter(self, task: str) -> str:
-        """Name under which the pool's pods serve the task now."""
-        (entry,) = self.get("sunmodel", task)["status"]["traffic"]
-        assert entry["prefill"]["pool"] == f"{self.namespace}/{POOL}"
-        return str(entry["prefill"]["adapter"])
-
-    def identities(self) -> Mapping[str, str]:
-        """What the pods that hold an adapter call its module."""
-        found: dict[str, str] = {}
-        for engine in self.proxy.engines(self.pods()):
-            found |= engine.request("GET", "/fake/config")["adapters"]
-        return found
-
-    def decoder(self) -> str:
-        (pod,) = engine_pods(self.kubectl, self.namespace, names.ROLE_DECODE)
-        return fakes.identity(self.proxy.engine(pod))
-
-    def model(self, task: str) -> str:
-        """Name for the OpenAI API."""
-        return f"{self.namespace}/{task}"
-
-    def expected(self, adapter: str, prompt: str) -> str:
-        """The only right text of an adapter that is loaded."""
-        return _text(self.identities()[adapter], self.decoder(), prompt)
-
-
-def _text(module: str, decoder: str, prompt: str) -> str:
-    return expected_text(module, decoder, tokenize(prompt), answer_tokens=ANSWER_TOKENS, max_tokens=MAX_TOKENS)
-
-
-def _engine(pod: Json) -> Json:
-    states: list[Json] = pod["status"]["containerStatuses"]
-    return next(state for state in states if state["name"] == names.ENGINE_CONTAINER)
 
 
 @pytest.fixture(scope="module")
@@ -140,15 +71,15 @@ def _generations(fleet: PooledFleet) -> dict[str, int]:
 def test_another_adapter_of_a_task_takes_over_without_a_wrong_or_missing_answer(fleet: PooledFleet) -> None:
     before, decoder, old = fleet.starts(), fleet.decoder(), fleet.adapter(MATHS)
     modules = [fleet.identities()[old]]
-    source = {"uri": "hf://acme/maths-lora@v2", "credentialsSecretRef": {"name": "hub"}, "poolRef": {"name": POOL}}
+    source = adapter_source("hf://acme/maths-lora@v2")
     with steady(fleet.url, fleet.model(MATHS), clients=4, max_tokens=MAX_TOKENS) as load:
-        patch(fleet.kubectl, fleet.namespace, f"sunmodel/{MATHS}", {"prefill": {"adapter": source}})
+        patch(fleet.kubectl, fleet.namespace, f"sunmodel/{MATHS}", {"prefill": source})
         fleet.ready(MATHS)
         modules.append(fleet.identities()[fleet.adapter(MATHS)])
-        right = _text(modules[1], decoder, "hello")
+        right = text(modules[1], decoder, "hello")
         wait_until("the new one answers", lambda: _answer(fleet, MATHS) == right, 30, 0.5)
     assert modules[0] != modules[1]
-    texts = [(one.reply, [_text(module, decoder, one.prompt) for module in modules]) for one in load.asked]
+    texts = [(one.reply, [text(module, decoder, one.prompt) for module in modules]) for one in load.asked]
     assert [reply for reply, either in texts if not reply.done or reply.text not in either] == []
     assert fleet.starts() == before
 
@@ -177,7 +108,7 @@ def test_after_a_restart_of_an_engine_its_adapters_are_loaded_again(fleet: Poole
 
     def back() -> bool:
         now = {pod["metadata"]["uid"]: pod for pod in fleet.pods()}[victim["metadata"]["uid"]]
-        return _engine(now)["restartCount"] > before[victim["metadata"]["uid"]] and wanted <= held(now)
+        return engine_state(now)["restartCount"] > before[victim["metadata"]["uid"]] and wanted <= held(now)
 
     wait_until("its adapters are announced of the new start", back, 90)
     for task in ADAPTERS:

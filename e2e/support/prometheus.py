@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from support.fakes import RESTRICTED, create_namespace
-from support.fleet import ROUTER_NAMESPACE
 from support.kubectl import Json, Kubectl, wait_until
+from support.operator_settings import operator_with
 from support.scrape import configuration, with_discovery_over_http
 
 NAME = "prometheus"
@@ -28,7 +28,6 @@ SCRAPE_INTERVAL = "2s"
 WINDOW_SECONDS = 10
 ROUND_SECONDS = 2
 READY_SECONDS = 60
-_OPERATOR = "deployment/sunfleet-operator"
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -124,17 +123,8 @@ def asking_operator(kubectl: Kubectl, url: str) -> Iterator[None]:
         "SUNFLEET_OPERATOR_PROMETHEUS__WINDOW_SECONDS": str(WINDOW_SECONDS),
         "SUNFLEET_OPERATOR_SCALING_INTERVAL_SECONDS": str(ROUND_SECONDS),
     }
-    _set_variables(kubectl, [f"{name}={value}" for name, value in variables.items()])
-    try:
+    with operator_with(kubectl, variables):
         yield
-    finally:
-        _set_variables(kubectl, [f"{name}-" for name in variables])
-
-
-def _set_variables(kubectl: Kubectl, changes: list[str]) -> None:
-    where = ("--namespace", ROUTER_NAMESPACE)
-    kubectl.run("set", "env", _OPERATOR, *where, *changes)
-    kubectl.run("rollout", "status", _OPERATOR, *where, "--timeout=90s", timeout=100)
 
 
 def _discovery(namespace: str) -> list[Json]:

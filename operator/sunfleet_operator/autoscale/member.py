@@ -21,6 +21,7 @@ _PREFILL: Final = (
 )  # fmt: skip
 _LEAST_TREND: Final = 3  # earlier needs that a trend is drawn through, however soon pods start
 _NOISE: Final = 0.01  # pods: less than that above a whole number is no need of another one
+_MOST: Final = 1e9  # pods: a figure next to zero below the line asks for more than there are numbers
 _DECODE: Final = ("age", "reserved", "queued", "capacity", "endpoints")
 
 
@@ -187,7 +188,7 @@ def _decode(member: Member, signals: DecodeSignals, state: State) -> float | Non
 
 def _settle(member: Member, exact: float, state: State, now: float) -> Wish:
     """From a need to a count: tolerance, limits, windows, rates."""
-    auto, present = member.auto, member.pods.wanted
+    auto, present, exact = member.auto, member.pods.wanted, min(exact, _MOST)
     ahead = member.pods.startup_seconds or 0.0
     old = [(at, n) for at, n in state.needs if at > now - ahead] if ahead else []
     remembered = (*max(old, list(state.needs[-_LEAST_TREND:]), key=len), (now, exact))

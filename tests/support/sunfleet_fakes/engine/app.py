@@ -107,7 +107,7 @@ class Controls:
             status, body = 200, answer(read(raw))
         except ApiError as error:
             status, body = error.status, error.body
-        if behaviour.fail_status:
+        if behaviour.fail_status and not behaviour.fail_module:
             status, body = behaviour.fail_status, {"error": {"message": behaviour.fail_message, "code": "fault"}}
         record.outcome, record.status = ("completed" if status == 200 else "refused"), status
         return JSONResponse(body, status)

@@ -29,6 +29,7 @@ class Faults(BaseModel):
     drop_answer_fields: tuple[str, ...] = ()  # of the answer (top level and choices)
     tell_other_prompt: bool = False  # a prefill answer names other prompt ids than were computed
     fail_status: int = 0  # answer at once with this status
+    fail_module: str = ""  # and only those that name this adapter of a pool
     fail_code: str = "sun_fault"
     fail_message: str = "a fault was asked for"
     fail_after_tokens: int | None = None  # sent by this request, then an error event with fail_code

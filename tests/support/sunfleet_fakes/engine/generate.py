@@ -50,11 +50,13 @@ class Leg:
     async def _answer(self, kind: Kind, raw: bytes) -> None:
         behaviour, engine = self._behaviour, self._engine
         await self._phase("accept", behaviour.accept_seconds)
-        if behaviour.fail_status:
-            raise ApiError(behaviour.fail_status, behaviour.fail_message, code=behaviour.fail_code, kind="Fault")
+        if not behaviour.fail_module:
+            self._fail()
         if engine.draining:
             raise ApiError(503, "this pod is shutting down", code="sun_draining", kind="ServiceUnavailable")
         request = parse(kind, raw, engine.settings.max_model_len)
+        if request.model == behaviour.fail_module:
+            self._fail()
         module = engine.module(request.model)
         decoder = engine.settings.role == "decode"
         if not decoder:
@@ -65,6 +67,11 @@ class Leg:
             raise ApiError(400, "the request needs more KV blocks than this engine has")
         async with engine.scheduled(self._record.id, len(request.prompt)):
             await (self._decode(request) if decoder else self._prefill(request, module))
+
+    def _fail(self) -> None:
+        behaviour = self._behaviour
+        if behaviour.fail_status:
+            raise ApiError(behaviour.fail_status, behaviour.fail_message, code=behaviour.fail_code, kind="Fault")
 
     async def _prefill(self, request: Generation, module: str) -> None:
         engine = self._engine

@@ -39,6 +39,9 @@ TABLE: dict[str, tuple[Member, State, int, Why]] = {
     "pods that are not Ready yet are counted": (member(3, BUSY, ready=1), KNOWN, 3, Why.STEADY),
     "before the first pod is Ready nothing goes": (member(3, prefill(), ready=0), KNOWN, 3, Why.NEVER_READY),
     "a pause holds": (member(1, BUSY, paused=True), KNOWN, 1, Why.PAUSED),
+    "a capacity next to nothing needs all pods": (
+        member(1, decode(queued=46, capacity=1e-308)), KNOWN, 10, Why.LOAD_ROSE,
+    ),
     "decode room that is promised needs pods": (member(1, decode(reserved=1500)), KNOWN, 2, Why.LOAD_ROSE),
     "decode room that is waited for needs pods": (
         member(1, decode(reserved=500, queued=1000)), KNOWN, 2, Why.LOAD_ROSE,
