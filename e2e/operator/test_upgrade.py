@@ -6,6 +6,7 @@ fake engines of the two formats refuse each other's KV, as real ones could not r
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -38,7 +39,7 @@ class Formats:
     """KV format of every engine pod that was ever seen, and what decode pods said of KV that they could not read."""
 
     of_pod: dict[str, str] = field(default_factory=dict)
-    refusals: list[str] = field(default_factory=list)
+    refusals: set[str] = field(default_factory=set)
 
     def look(self, fleet: ServedFleet) -> dict[str, set[str]]:
         """Formats of the pods of each role that are there now."""
@@ -53,7 +54,8 @@ class Formats:
     def listen(self, fleet: ServedFleet) -> None:
         """What the decode pods that are there were asked and could not do."""
         for engine in fleet.engines(ROLE_DECODE):
-            self.refusals += [str(one["detail"]) for one in engine.requests() if REFUSAL in str(one["detail"])]
+            with contextlib.suppress(OSError):  # it has just ended
+                self.refusals |= {str(one["detail"]) for one in engine.requests() if REFUSAL in str(one["detail"])}
 
     def mixed(self, replies: Sequence[Reply]) -> list[str]:
         """Answers whose two pods were of different formats."""
@@ -101,7 +103,6 @@ def test_new_pairs_take_over_from_old_ones_and_no_stream_breaks_or_mixes_two_for
         backend = [{"name": ATTENTION_BACKEND, "value": "TRITON_ATTN"}]
         patch(fleet.kubectl, fleet.namespace, "shareddecoder/base", {"engine": {"extraArgs": backend}})
         wait_until("the fleet is upgraded", lambda: _upgraded(fleet, formats, before), UPGRADED_SECONDS)
-        formats.listen(fleet)
         wait_until("the old pods have drained", lambda: not _left(fleet, old), UPGRADED_SECONDS)
         formats.listen(fleet)
 
@@ -109,7 +110,7 @@ def test_new_pairs_take_over_from_old_ones_and_no_stream_breaks_or_mixes_two_for
     replies, asked = crowd.under_way(upgrade)
     assert crowd.faults(replies, asked, lambda model, prompt, limit: _right(fleet, model, prompt, limit)) == []
     assert formats.mixed([*replies, *(one.reply for one in asked)]) == []
-    assert formats.refusals == []
+    assert formats.refusals == set()
     served = {formats.of_pod[one.reply.decode_pod] for one in asked}
     assert served == set(formats.of_pod.values()), "both formats served requests meanwhile"
     assert len(served) == 2
@@ -119,6 +120,7 @@ def test_new_pairs_take_over_from_old_ones_and_no_stream_breaks_or_mixes_two_for
 def _upgraded(fleet: ServedFleet, formats: Formats, before: dict[str, set[str]]) -> bool:
     """Every wanted pod is of the new format. Until then whoever makes KV has a decode pod that reads it."""
     now = formats.look(fleet)
+    formats.listen(fleet)
     objects: list[Json] = [
         fleet.kubectl.get(target, "--namespace", fleet.namespace)
         for target in ("shareddecoder/base", "prefillpool/shared", f"sunmodel/{OWN}", f"sunmodel/{POOLED}")
