@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import click
-import yaml
-from pydantic import ValidationError
 from rich.console import Group
 from rich.text import Text
 
-from sunfleet_api.scaling import Autoscaling
+from sunfleet_cli import given
+from sunfleet_cli.given import Scaling
 from sunfleet_cli.options import Finite
 from sunfleet_cli.output import output_option, show, table
 from sunfleet_cli.sim import trace
 from sunfleet_cli.sim.chart import sparkline
-from sunfleet_cli.sim.costs import DEFAULT, Costs
+from sunfleet_cli.sim.costs import Costs
 from sunfleet_cli.sim.policies import Oracle, Ours, Policy, Targets
 from sunfleet_cli.sim.replay import Outcome, Slo, gpu_hours, one_pool, pool_each, replay
 from sunfleet_cli.sim.trace import Pattern, Request, Shape
@@ -47,7 +46,7 @@ def _traffic(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--costs", "costs_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
                      help="YAML with measured figures of a pod. Default: round figures of an 8B model."),
         click.option("--autoscaling", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-                     help="YAML: spec.autoscaling of the tasks."),
+                     help="YAML: spec.autoscaling of the tasks, or manifests (SunModel, SharedDecoder) that have one."),
         click.option("--ttft", type=Finite(0, min_open=True), default=Slo.ttft, show_default=True,
                      help="SLO: seconds to the first token."),
         click.option("--tpot", type=Finite(0, min_open=True), default=Slo.tpot, show_default=True,
@@ -65,9 +64,9 @@ def _traffic(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--plot", "picture", type=click.Path(dir_okay=False, writable=True, path_type=Path),
               help="Also draw it, into a .svg, .png or .pdf file.")  # fmt: skip
 @output_option
-def simulate(policy: str, budget: int | None, picture: Path | None, output: str, **given: Any) -> None:
+def simulate(policy: str, budget: int | None, picture: Path | None, output: str, **options: Any) -> None:
     """Replay traffic through the scaler's policy: pods, waiting requests, latencies, GPU hours."""
-    requests, costs, auto, slo = _inputs(given)
+    requests, costs, auto, slo = _inputs(options)
     made = _policy(policy, requests, auto, budget)
     outcome = replay(requests, costs, one_pool(requests), made, slo)
     if picture is not None:
@@ -87,9 +86,9 @@ def _draw(picture: Path, policy: str, costs: Costs, outcome: Outcome) -> None:
 @click.command()
 @_traffic
 @output_option
-def plan(output: str, **given: Any) -> None:
+def plan(output: str, **options: Any) -> None:
     """How many GPUs this traffic needs: SUN's one decode pool against a decode pool for each model."""
-    requests, costs, auto, slo = _inputs(given)
+    requests, costs, auto, slo = _inputs(options)
     results = {
         name: replay(requests, costs, topology, _policy("sunfleet", requests, auto, None), slo)
         for name, topology in (("one shared pool", one_pool(requests)), ("a pool each", pool_each(requests)))
@@ -101,51 +100,36 @@ def plan(output: str, **given: Any) -> None:
     show(output, data, lambda: Group(table(columns, rows), Text(f"costs: {costs.source}", style="dim")))
 
 
-def _inputs(given: dict[str, Any]) -> tuple[list[Request], Costs, Autoscaling, Slo]:
-    return _requests(given), _costs(given["costs_file"]), _auto(given["autoscaling"]), Slo(given["ttft"], given["tpot"])
+def _inputs(options: dict[str, Any]) -> tuple[list[Request], Costs, Scaling, Slo]:
+    figures, auto = given.costs(options["costs_file"]), given.scaling(options["autoscaling"])
+    return _requests(options), figures, auto, Slo(options["ttft"], options["tpot"])
 
 
-def _requests(given: dict[str, Any]) -> list[Request]:
-    if (given["path"] is None) == (given["zipf"] is None):
+def _requests(options: dict[str, Any]) -> list[Request]:
+    if (options["path"] is None) == (options["zipf"] is None):
         raise click.UsageError("give either --trace FILE or --zipf S")
-    if given["path"] is not None:
+    if options["path"] is not None:
         try:
-            with given["path"].open() as lines:
-                return trace.read(lines, name=str(given["path"]))
+            with options["path"].open() as lines:
+                return trace.read(lines, name=str(options["path"]))
         except (trace.TraceError, UnicodeDecodeError) as error:
             raise click.ClickException(str(error)) from None
     names = ("pattern", "tasks", "zipf", "rate", "prompt_tokens", "output_tokens")
-    found = trace.made(Shape(seconds=given["minutes"] * 60, **{name: given[name] for name in names}), given["seed"])
+    found = trace.made(
+        Shape(seconds=options["minutes"] * 60, **{name: options[name] for name in names}), options["seed"]
+    )
     if not found:
         raise click.ClickException("not one request in that time: raise --rate or --minutes")
     return found
 
 
-def _costs(path: Path | None) -> Costs:
-    if path is None:
-        return DEFAULT
-    try:
-        return Costs.model_validate(yaml.safe_load(path.read_text()))
-    except (ValidationError, yaml.YAMLError) as error:
-        raise click.ClickException(f"{path}: {error}") from None
-
-
-def _auto(path: Path | None) -> Autoscaling:
-    if path is None:
-        return Autoscaling(max_replicas=64)
-    try:
-        return Autoscaling.model_validate(yaml.safe_load(path.read_text()), extra="forbid")
-    except (ValidationError, yaml.YAMLError) as error:
-        raise click.ClickException(f"{path}: {error}") from None
-
-
-def _policy(name: str, requests: list[Request], auto: Autoscaling, budget: int | None) -> Policy:
-    pool = auto.model_copy(update={"min_replicas": 1, "scale_to_zero": None})
+def _policy(name: str, requests: list[Request], auto: Scaling, budget: int | None) -> Policy:
+    tasks = auto.tasks
     made: dict[str, Callable[[], Policy]] = {
-        "sunfleet": lambda: Ours(auto, pool, budget),
-        "hpa": lambda: Targets(_REQUESTS_PER_POD, most=auto.max_replicas, behavior=auto.behavior),
+        "sunfleet": lambda: Ours(tasks, auto.pools, budget),
+        "hpa": lambda: Targets(_REQUESTS_PER_POD, most=tasks.max_replicas, behavior=tasks.behavior),
         "keda": lambda: Targets(
-            _REQUESTS_PER_POD, most=auto.max_replicas, zero_after=_KEDA_COOLDOWN_SECONDS, behavior=auto.behavior
+            _REQUESTS_PER_POD, most=tasks.max_replicas, zero_after=_KEDA_COOLDOWN_SECONDS, behavior=tasks.behavior
         ),
         "oracle": lambda: Oracle(requests),
     }

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class Costs(BaseModel):
     """Seconds and tokens of one pod. ``source`` says where the figures come from."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     source: str
     # A prompt of n tokens is prefilled in prefill_seconds + n / prefill_tokens_per_second, one after the other.
