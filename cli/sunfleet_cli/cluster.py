@@ -57,6 +57,16 @@ class Cluster:
             f"{plural} {namespace}/{name}",
         )
 
+    def has_namespace(self, name: str) -> bool | None:
+        """``None`` where the caller may not know: who may list a namespace's objects need not be allowed to read it."""
+        try:
+            self._core.read_namespace(name, _request_timeout=_TIMEOUT_SECONDS)
+        except ApiException as error:
+            return False if error.status == 404 else None
+        except OSError:
+            return None
+        return True
+
     def events(self, namespace: str, uid: str) -> Sequence[Json]:
         """Events of one object, the newest last; none where they may not be read."""
         try:

@@ -125,6 +125,36 @@ def test_a_prometheus_and_a_grafana_that_select_by_label_find_them(template: Cal
     assert boards["annotations"] == {"grafana_folder": "Sunfleet"}
 
 
+def test_alerts_link_the_runbook_where_its_address_is_known(template: Callable[..., list[Manifest]]) -> None:
+    def pages(*values: str) -> set[tuple[str, str]]:
+        (rule,) = [one for one in template("monitoring.alerts=true", *values) if one["kind"] == "PrometheusRule"]
+        alerts = [one for group in rule["spec"]["groups"] for one in group["rules"] if "alert" in one]
+        return {
+            (name, text.removesuffix(f"#{alert['alert'].lower()}"))
+            for alert in alerts
+            for name, text in alert["annotations"].items()
+            if name.startswith("runbook")
+        }
+
+    assert pages() == {("runbook", "docs/runbook.md")}
+    assert pages("monitoring.runbookUrl=https://git.example/r.md") == {("runbook_url", "https://git.example/r.md")}
+
+
+def test_peers_of_every_form_are_taken_as_they_are(template: Callable[..., list[Manifest]]) -> None:
+    made = template(
+        "router.allowFrom[0].ipBlock.cidr=10.0.0.0/8", "router.allowFrom[0].ipBlock.except={10.1.0.0/16}",
+        "router.allowFrom[1].podSelector.matchLabels.app=chat",
+        "router.allowFrom[1].namespaceSelector.matchExpressions[0].key=team",
+        "router.allowFrom[1].namespaceSelector.matchExpressions[0].operator=Exists",
+    )  # fmt: skip
+    policies = by_name([one for one in made if one["kind"] == "NetworkPolicy"])
+    assert policies["NetworkPolicy/sunfleet-router"]["spec"]["ingress"][0]["from"] == [
+        {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}},
+        {"podSelector": {"matchLabels": {"app": "chat"}},
+         "namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}},
+    ]  # fmt: skip
+
+
 def test_engines_are_scraped_in_the_namespaces_that_are_served_and_the_rest_where_it_is_installed(
     template: Callable[..., list[Manifest]],
 ) -> None:
@@ -216,8 +246,17 @@ def test_without_keys_the_router_is_told_so_and_may_read_no_secret(template: Cal
         ("router.service.type=Internal", "/router/service/type"),
         ("monitoring.podMonitors=yes", "/monitoring/podMonitors"),
         ("monitoring.dashboards.label.a=b", "label"),
+        # The API server drops a field that it does not know: of these, what is left would let everybody in.
+        ("monitoring.from[0].namespaceSelector.matchLabel.a=b", "/monitoring/from/0/namespaceSelector"),
+        ("router.allowFrom[0].podSelectr.matchLabels.a=b", "/router/allowFrom/0"),
+        ("router.allowFrom[0].namespaceSelector.matchExpressions[0].key=a", "/router/allowFrom/0/namespaceSelector"),
+        ("router.allowFrom[0].ipBlock.cidr=10.0.0.0/8,router.allowFrom[0].podSelector.matchLabels.a=b",
+         "/router/allowFrom/0"),
+        ("operator.tolerations[0].operater=Exists", "/operator/tolerations/0"),
+        ("router.affinity.podAfinity.a=b", "/router/affinity"),
+        ("monitoring.runbookUrl=docs/runbook.md", "/monitoring/runbookUrl"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_in_the_values_is_refused_by_name(
     template: Callable[..., list[Manifest]], mistake: str, named: str
 ) -> None:

@@ -101,8 +101,8 @@ def plan(output: str, **options: Any) -> None:
 
 
 def _inputs(options: dict[str, Any]) -> tuple[list[Request], Costs, Scaling, Slo]:
-    figures, auto = given.costs(options["costs_file"]), given.scaling(options["autoscaling"])
-    return _requests(options), figures, auto, Slo(options["ttft"], options["tpot"])
+    requests, slo = _requests(options), Slo(options["ttft"], options["tpot"])
+    return requests, given.costs(options["costs_file"]), given.scaling(options["autoscaling"]), slo
 
 
 def _requests(options: dict[str, Any]) -> list[Request]:

@@ -36,11 +36,17 @@ context_option = click.option("--context", help="Context of the kubeconfig. Defa
 def status(namespace: str | None, watch: bool, context: str | None, output: str) -> None:
     """The whole fleet in one table: decoders, their prefill pools and tasks, pods, who scales them, what is wrong."""
     cluster = Cluster(context)
+    if namespace is not None and cluster.has_namespace(namespace) is False:
+        raise click.ClickException(f"namespace {namespace} does not exist; without -n every namespace is shown")
     if watch:
         follow(output, _looks(cluster, namespace))
         return
     found = _rows(cluster, namespace)
-    show(output, [row.data() for row in found], lambda: _table(found))
+    if not found:
+        where = "any namespace" if namespace is None else f"namespace {namespace}; without -n every namespace is shown"
+        click.echo(f"No SharedDecoder, PrefillPool or SunModel in {where}.", err=True)  # programs read an empty list
+    if found or output != "table":
+        show(output, [row.data() for row in found], lambda: _table(found))
 
 
 def _looks(cluster: Cluster, namespace: str | None) -> Iterator[tuple[list[dict[str, str]], Callable[[], Table]]]:

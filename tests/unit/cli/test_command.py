@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from kubernetes.client import CustomObjectsApi
+from kubernetes.client import CoreV1Api, CustomObjectsApi
 from kubernetes.client.exceptions import ApiException
 
 from sunfleet_cli import fleet
+from sunfleet_cli.cluster import Cluster
 from sunfleet_cli.commands import look
 from sunfleet_cli.main import cli
 
@@ -166,6 +167,9 @@ class FakeCluster:
     def get(self, plural: str, namespace: str, name: str) -> dict[str, Any]:
         return FLEET[2][0]
 
+    def has_namespace(self, name: str) -> bool | None:
+        return {"team": True, "hidden": None}.get(name, False)
+
     def events(self, namespace: str, uid: str) -> Sequence[dict[str, Any]]:
         return []
 
@@ -177,6 +181,33 @@ def test_the_fleet_is_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(said) == 6
     found = [row["name"] for row in json.loads(run("status", "-o", "json"))]
     assert found == ["base", "adapters", "maths", "code", "lost"]
+
+
+def test_a_fleet_of_nothing_is_said_and_a_namespace_that_is_not_there_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(look, "Cluster", FakeCluster)
+    monkeypatch.setattr(FakeCluster, "every", lambda *_, **__: [])
+    for space in ("team", "hidden"):
+        assert run("status", "-n", space).startswith(f"No SharedDecoder, PrefillPool or SunModel in namespace {space};")
+    assert run("status") == "No SharedDecoder, PrefillPool or SunModel in any namespace.\n"
+    assert json.loads(CliRunner().invoke(cli, ["status", "-o", "json"]).stdout) == []
+    for more in ("-otable", "-ojson", "--watch"):
+        assert "namespace nope does not exist" in refused("status", "-n", "nope", more)
+
+
+@pytest.mark.parametrize(("answer", "known"), [(None, True), (404, False), (403, None)])
+def test_a_namespace_is_missing_only_where_the_api_server_says_so(
+    monkeypatch: pytest.MonkeyPatch, *, answer: int | None, known: bool | None
+) -> None:
+    def read(_: object, name: str, **__: object) -> str:
+        if answer is not None:
+            raise ApiException(status=answer, reason="no")
+        return name
+
+    monkeypatch.setattr("sunfleet_cli.cluster.connected", lambda _: None)
+    monkeypatch.setattr(CoreV1Api, "read_namespace", read)
+    assert Cluster().has_namespace("team") is known
 
 
 def test_the_fleet_is_looked_at_again_until_it_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
