@@ -24,6 +24,17 @@ def explained(error: ValidationError, document: object, model: type[BaseModel]) 
     return "\n".join(f"{where}: {' or '.join(dict.fromkeys(said))}" for where, said in found.items())
 
 
+def variables(error: ValidationError, prefix: str) -> str:
+    """A line for each environment variable that is wrong: ``prefix``, the setting's name, two underscores in groups.
+    Never its value, which may be a secret."""
+    lines = []
+    for fault in error.errors():
+        name = f"{prefix}{'__'.join(str(part) for part in fault['loc'])}".upper()
+        missing = fault["type"] == "missing"
+        lines.append(f"{name}: {'is not set' if missing else fault['msg'].replace('Input should', 'must')}")
+    return "\n".join(lines)
+
+
 def _where(loc: Sequence[int | str], document: object, *, added: bool) -> tuple[str, list[int | str]]:
     """The path as it is written in ``document``: pydantic also names the types that it tried. ``added``: the last part
     is not there yet."""

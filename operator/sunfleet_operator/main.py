@@ -11,7 +11,9 @@ from typing import Any
 
 import kopf
 from prometheus_client import start_http_server
+from pydantic import ValidationError
 
+from sunfleet_api.explained import variables
 from sunfleet_operator import health, metrics
 from sunfleet_operator.cluster import Cluster, ClusterError, connect
 from sunfleet_operator.handlers import events, lifecycle
@@ -106,7 +108,10 @@ async def _work(operator: Operator, keeping: Coroutine[Any, Any, object]) -> int
 
 def main() -> None:
     """Entry point of ``python -m sunfleet_operator``."""
-    settings = Settings()
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        sys.exit(f"settings cannot be used:\n{variables(error, 'SUNFLEET_OPERATOR_')}")
     log_format = kopf.LogFormat.JSON if settings.log_json else kopf.LogFormat.FULL
     kopf.configure(debug=settings.log_level == "DEBUG", log_format=log_format)
     logging.getLogger().setLevel(settings.log_level)

@@ -12,6 +12,7 @@ from pathlib import Path
 import uvloop
 from pydantic import ValidationError
 
+from sunfleet_api.explained import variables
 from sunfleet_router.server import run
 from sunfleet_router.settings import ConfigError, RouterSettings
 from sunfleet_router.telemetry import logs
@@ -34,7 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         settings = RouterSettings.model_validate(RouterSettings().model_dump() | flags)
     except ValidationError as error:
-        sys.stderr.write(f"settings (SUNFLEET_ROUTER_* or flags) cannot be used: {error}\n")
+        sys.stderr.write(
+            f"settings (variables, or flags of their names) cannot be used:\n{variables(error, 'SUNFLEET_ROUTER_')}\n"
+        )
         return 2
     logs.set_up(settings.log_level, settings.log_format)
     try:

@@ -35,6 +35,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
+from sunfleet_api.explained import explained
 from sunfleet_api.traffic import GenerationDefaults, Traffic
 from sunfleet_api.wire import EngineInfo
 from sunfleet_router.discovery.info import InfoBook
@@ -104,9 +105,13 @@ class StaticFleet(_Strict):
 def load(path: Path) -> StaticFleet:
     """Read the file; raises :class:`ConfigError`."""
     try:
-        return StaticFleet.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
-    except (OSError, yaml.YAMLError, ValidationError) as error:
+        document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {error}") from error
+    try:
+        return StaticFleet.model_validate(document)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {explained(error, document, StaticFleet)}") from error
 
 
 def fill(ring: KeyRing, config: StaticFleet) -> None:

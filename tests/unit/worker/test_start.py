@@ -31,8 +31,8 @@ def start(**env: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("env", "words"),
     [
-        ({}, "role"),
-        ({"SUNFLEET_WORKER_ROLE": "both"}, "role"),
+        ({}, "SUNFLEET_WORKER_ROLE: is not set"),
+        ({"SUNFLEET_WORKER_ROLE": "both"}, "SUNFLEET_WORKER_ROLE: must be 'prefill'"),
         ({"SUNFLEET_WORKER_ROLE": "decode", "SUNFLEET_WORKER_EXTRA_ARGS": '[{"name": "model"}]'}, "may not be set"),
     ],
     ids=["no role", "an unknown role", "an argument that may not be set"],

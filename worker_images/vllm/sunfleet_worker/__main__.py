@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from sunfleet_api.explained import variables
 from sunfleet_api.worker import ENV_PREFIX, WorkerSettings
 from sunfleet_worker.adapter import adapter_rank
 from sunfleet_worker.checkpoint import weight_bits
@@ -33,7 +34,7 @@ def main() -> int:
         bits = weight_bits(Path(settings.model_path))
         plan = plan_engine(settings, flavour, cpu_limit=cpu_limit(), adapter_rank=rank, weight_bits=bits)
     except ValidationError as error:
-        sys.stderr.write(f"sunfleet_worker: the settings ({ENV_PREFIX}*) are wrong: {error}\n")
+        sys.stderr.write(f"sunfleet_worker: the settings are wrong:\n{variables(error, ENV_PREFIX)}\n")
         return EXIT_BAD_SETTINGS
     except StartupError as error:
         sys.stderr.write(f"sunfleet_worker: {error}\n")

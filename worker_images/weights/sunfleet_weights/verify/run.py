@@ -94,13 +94,14 @@ def _compared(golden: GoldenPrompt, pairs: Sequence[Pair], number: int, salt: st
 
 
 def _answered(golden: GoldenPrompt, pairs: Sequence[Pair], number: int, salt: str) -> tuple[list[int], Pair]:
-    for attempt, pause in enumerate((*_PAUSES, None)):
+    def asked(attempt: int) -> tuple[list[int], Pair]:
         pair = pairs[(number + attempt) % len(pairs)]
+        return pair.answer(golden.prompt_token_ids, len(golden.token_ids), salt), pair
+
+    for attempt, pause in enumerate(_PAUSES):
         try:
-            return pair.answer(golden.prompt_token_ids, len(golden.token_ids), salt), pair
+            return asked(attempt)
         except (EngineUnreachable, EngineRefused) as error:
             _log.warning("prompt %d: %s", number, error)
-            if pause is None:
-                raise
             sleep(pause)
-    raise AssertionError("the last attempt returns or raises")  # pragma: no cover
+    return asked(len(_PAUSES))
