@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from support.shapes import LOGPROB_DIGITS
+from support.shapes import cleaned
 
 Json = dict[str, Any]
 
@@ -17,6 +17,7 @@ Json = dict[str, Any]
 _IGNORED = frozenset(
     {"id", "call_id", "signature", "item_id", "bytes", "status", "namespace", "summary", "annotations"}
 )
+_EMPTY: tuple[Any, ...] = (None, [])
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def _response(body: Json) -> Json:
     return {
         "status": body["status"],
         "incomplete_details": body.get("incomplete_details"),
-        "output": _cleaned(body["output"]),
+        "output": cleaned(body["output"], _IGNORED, _EMPTY),
         "tokens": (usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]),
     }
 
@@ -76,7 +77,7 @@ def _message(body: Json) -> Json:
     usage = body["usage"]
     cached = (usage.get("cache_read_input_tokens") or 0) + (usage.get("cache_creation_input_tokens") or 0)
     return {
-        "content": _cleaned(body["content"]),
+        "content": cleaned(body["content"], _IGNORED, _EMPTY),
         "stop": (body["stop_reason"], body.get("stop_sequence")),
         "tokens": (usage["input_tokens"] + cached, usage["output_tokens"]),
     }
@@ -113,14 +114,3 @@ def _add(block: Json, delta: Json) -> None:
         if name in delta:
             block[name] += delta[name]
     block["arguments"] += delta.get("partial_json", "")
-
-
-def _cleaned(value: Any) -> Any:
-    if isinstance(value, float):
-        return round(value, LOGPROB_DIGITS) + 0.0
-    if isinstance(value, list):
-        return [_cleaned(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    cleaned = {name: _cleaned(item) for name, item in value.items() if name not in _IGNORED}
-    return {name: item for name, item in cleaned.items() if item is not None and item != []}

@@ -19,8 +19,8 @@ LOGPROB_DIGITS = 3
 
 def of_whole(body: Mapping[str, Any]) -> Json:
     """A not-streamed answer, with log-probabilities rounded and what is empty left out."""
-    shaped: Json = _cleaned({"usage": body.get("usage"), "prompt_token_ids": body.get("prompt_token_ids")})
-    shaped["choices"] = [_cleaned(dict(choice)) for choice in body["choices"]]
+    shaped: Json = cleaned({"usage": body.get("usage"), "prompt_token_ids": body.get("prompt_token_ids")})
+    shaped["choices"] = [cleaned(dict(choice)) for choice in body["choices"]]
     return shaped
 
 
@@ -75,15 +75,15 @@ def _join_lists(given: Json, more: Mapping[str, Any]) -> None:
         given[key] = given.get(key, []) + (value or []) if isinstance(value, list) else value
 
 
-def _cleaned(value: Any) -> Any:
-    """Without what may differ and what is empty; tool calls as a list without ids; floats rounded."""
+def cleaned(value: Any, ignored: frozenset[str] = _IGNORED, empty: tuple[Any, ...] = (None, [], {}, "")) -> Any:
+    """Without what may differ and what is ``empty``; tool calls as a list without ids; floats rounded."""
     if isinstance(value, float):
         return round(value, LOGPROB_DIGITS) + 0.0
     if isinstance(value, list):
-        return [_cleaned(item) for item in value]
+        return [cleaned(item, ignored, empty) for item in value]
     if not isinstance(value, dict):
         return value
     if value and all(isinstance(key, int) for key in value):  # tool calls of a stream, by index
-        return [_cleaned(call) for _, call in sorted(value.items())]
-    cleaned = {key: _cleaned(item) for key, item in value.items() if key not in _IGNORED}
-    return {key: item for key, item in cleaned.items() if item not in (None, [], {}, "")}
+        return [cleaned(call, ignored, empty) for _, call in sorted(value.items())]
+    kept = {key: cleaned(item, ignored, empty) for key, item in value.items() if key not in ignored}
+    return {key: item for key, item in kept.items() if item not in empty}
