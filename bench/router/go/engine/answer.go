@@ -2,6 +2,7 @@ package main
 
 import (
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
@@ -106,12 +107,31 @@ func (a *ask) appendPromptIDs(b []byte) []byte {
 	if !a.TokenIDs {
 		return append(b, "null"...)
 	}
-	return appendIDs(b, a.promptSize, func(index int) int {
-		if index == 0 {
-			return a.seed
+	b = strconv.AppendInt(append(b, '['), int64(a.seed), 10)
+	return append(append(b, restIDs(a.promptSize-1)...), ']')
+}
+
+// rest is ",1001,1002,...", the ids of a prompt from the second on, and where each ends.
+type rest struct {
+	text []byte
+	ends []int
+}
+
+var known atomic.Pointer[rest]
+
+// restIDs gives so many of them. They are the same for every prompt, and written once: a real engine has its ids from a tokenizer,
+// and an engine that spends more on writing them than a router on the whole request measures itself.
+func restIDs(count int) []byte {
+	r := known.Load()
+	if r == nil || len(r.ends) <= count {
+		r = &rest{ends: make([]int, 1, 2*count+1)}
+		for index := 1; len(r.ends) <= 2*count; index++ {
+			r.text = strconv.AppendInt(append(r.text, ','), int64(1000+index%30000), 10)
+			r.ends = append(r.ends, len(r.text))
 		}
-		return 1000 + index%30000
-	})
+		known.Store(r)
+	}
+	return r.text[:r.ends[max(count, 0)]]
 }
 
 func appendIDs(b []byte, count int, id func(int) int) []byte {

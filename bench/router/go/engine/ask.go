@@ -167,7 +167,13 @@ func value(b []byte, i int) int {
 			if i = closing(b, i); i < 0 {
 				return -1
 			}
-		case '{', '[':
+		case '[':
+			if end := idList(b, i); end > 0 {
+				i = end - 1
+			} else {
+				depth++
+			}
+		case '{':
 			depth++
 		case '}', ']':
 			depth--
@@ -183,6 +189,17 @@ func value(b []byte, i int) int {
 		}
 	}
 	return -1
+}
+
+// idList gives the end of a list of numbers that begins at i, in which nothing needs a look; 0 when there is none.
+func idList(b []byte, i int) int {
+	if i+1 >= len(b) || b[i+1] < '0' || b[i+1] > '9' {
+		return 0
+	}
+	if end := bytes.IndexByte(b[i:], ']'); end > 0 {
+		return i + end + 1
+	}
+	return 0
 }
 
 // closing gives the index of the quote that ends the string beginning at i; -1 when none does.

@@ -238,7 +238,8 @@ func (s *served) appendHead(status int, kind string, length int) {
 
 func (s *served) reply(status int, body []byte) error {
 	s.appendHead(status, "application/json", len(body))
-	_, err := s.conn.Write(append(s.out, body...))
+	s.out = append(s.out, body...)
+	_, err := s.conn.Write(s.out)
 	return err
 }
 
