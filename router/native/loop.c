@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -59,6 +60,7 @@ void slot_release(Slot *slot) {
     buffer_free(&slot->out);
     buffer_free(&slot->sending);
     pthread_mutex_destroy(&slot->lock);
+    pthread_mutex_destroy(&slot->writing);
     free(slot);
 }
 
@@ -97,12 +99,14 @@ static void lose(Slot *slot) {
         return;
     if (slot->relay && slot->relay->active)
         relay_finish(slot, CUT, NULL, 0);
+    pthread_mutex_lock(&slot->writing);
     slot->gone = true;
     atomic_store(&slot->blocked, false);
     close(slot->fd);
     slot->fd = -1;
     buffer_free(&slot->out);
     buffer_free(&slot->sending);
+    pthread_mutex_unlock(&slot->writing);
     if (slot->feeder) {
         core_touch(slot->feeder); /* whoever fed it is not held back by it any more */
         slot_release(slot->feeder);
@@ -128,12 +132,12 @@ static void bury(Core *core) {
     core->lost = NULL;
 }
 
-/* Write what waits, under the slot's lock; false when the socket is at its end. */
-static bool flush(Slot *slot) {
+/* As much of what waits as the socket takes, under `writing`: how much is left; -1 when the socket is at its end. */
+static ssize_t send_waiting(Slot *slot) {
     for (;;) {
         if (!buffer_size(&slot->sending)) {
             if (!buffer_size(&slot->out))
-                break;
+                return 0;
             Buffer empty = slot->sending;
             slot->sending = slot->out;
             slot->out = empty;
@@ -142,12 +146,21 @@ static bool flush(Slot *slot) {
         if (sent >= 0) {
             buffer_take(&slot->sending, (size_t)sent);
         } else if (errno == EAGAIN) {
-            break;
+            return (ssize_t)(buffer_size(&slot->sending) + buffer_size(&slot->out));
         } else if (errno != EINTR) {
-            return false;
+            return -1;
         }
     }
-    size_t waits = buffer_size(&slot->sending) + buffer_size(&slot->out);
+}
+
+/* Write what waits, and what comes on top of it, under the slot's lock; false when the socket is at its end. */
+static bool flush(Slot *slot, const void *more, size_t size) {
+    pthread_mutex_lock(&slot->writing);
+    buffer_add(&slot->out, more, size);
+    ssize_t waits = send_waiting(slot);
+    pthread_mutex_unlock(&slot->writing);
+    if (waits < 0)
+        return false;
     arm(slot, slot->reads_armed, waits > 0);
     if (waits > HIGH_WATER && !atomic_load(&slot->blocked)) {
         atomic_store(&slot->blocked, true);
@@ -163,20 +176,20 @@ static bool flush(Slot *slot) {
 
 void slot_send(Slot *slot, const void *data, size_t size) {
     pthread_mutex_lock(&slot->lock);
-    if (!slot->gone && !slot->aborting) {
-        buffer_add(&slot->out, data, size);
-        if (!slot->writes_armed && !flush(slot))
-            lose(slot);
-    }
+    if (!slot->gone && !slot->aborting && !flush(slot, data, size))
+        lose(slot);
     pthread_mutex_unlock(&slot->lock);
+}
+
+/* Whether it is to be closed and nothing waits, under the slot's lock: Python adds no more once it wants that. */
+static bool all_said(const Slot *slot) {
+    return slot->closing && !buffer_size(&slot->sending) && !buffer_size(&slot->out);
 }
 
 static void look_at(Slot *slot) {
     pthread_mutex_lock(&slot->lock);
     if (!slot->gone) {
-        if (slot->aborting || (!slot->writes_armed && !flush(slot)))
-            lose(slot);
-        else if (slot->closing && !buffer_size(&slot->sending) && !buffer_size(&slot->out))
+        if (slot->aborting || (!slot->writes_armed && !flush(slot, NULL, 0)) || all_said(slot))
             lose(slot);
         else if (slot_wants_read(slot))
             arm(slot, true, slot->writes_armed);
@@ -205,7 +218,7 @@ static void on_event(Slot *slot, uint32_t events) {
     bool over = events & (EPOLLERR | EPOLLHUP); /* cannot be disarmed, so what is left is read whoever wants it */
     pthread_mutex_lock(&slot->lock);
     if (!slot->gone && (events & EPOLLOUT)) {
-        if (!flush(slot) || (slot->closing && !buffer_size(&slot->sending) && !buffer_size(&slot->out)))
+        if (!flush(slot, NULL, 0) || all_said(slot))
             lose(slot);
     }
     if (!slot->gone && (events & (EPOLLIN | EPOLLERR | EPOLLHUP))) {
@@ -250,7 +263,7 @@ static void look_at_streams(Core *core) {
     for (int at = 0; at < count; at++)
         on_event(events[at].data.ptr, events[at].events);
     if (count > 0) {
-        core->next_beat = core->now + (count < AT_ONCE ? BEAT_MS * 1e-3 : 0);
+        core->next_beat = core->now + (count < AT_ONCE ? BEAT_US * 1e-6 : 0);
         return;
     }
     core->next_beat = 0;
@@ -264,11 +277,18 @@ static double clock_seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Milliseconds for epoll; for ever where nothing is due. */
-static int until_beat(const Core *core) {
+/* As epoll_wait until the next beat, which whole milliseconds would make late; for ever where none is due. */
+static int wait_for_beat(const Core *core, struct epoll_event *events) {
     if (core->next_beat <= 0)
-        return -1;
-    return core->now < core->next_beat ? BEAT_MS : 0;
+        return epoll_wait(core->epoll, events, AT_ONCE, -1);
+    double left = core->next_beat - clock_seconds();
+    struct timespec time = {.tv_nsec = left > 0 ? (long)(left * 1e9) : 0}; /* a beat is far less than a second */
+#ifdef SYS_epoll_pwait2
+    long count = syscall(SYS_epoll_pwait2, core->epoll, events, AT_ONCE, &time, NULL, 0);
+    if (count >= 0 || errno != ENOSYS)
+        return (int)count;
+#endif
+    return epoll_wait(core->epoll, events, AT_ONCE, (int)((time.tv_nsec + 999999) / 1000000));
 }
 
 void *core_run(void *given) {
@@ -276,7 +296,7 @@ void *core_run(void *given) {
     struct epoll_event events[AT_ONCE];
     while (!atomic_load(&core->stopping)) {
         bool wait = look_at_dirty(core);
-        int count = epoll_wait(core->epoll, events, AT_ONCE, wait ? until_beat(core) : 0);
+        int count = wait ? wait_for_beat(core, events) : epoll_wait(core->epoll, events, AT_ONCE, 0);
         pthread_mutex_lock(&core->lock);
         core->sleeping = false;
         pthread_mutex_unlock(&core->lock);

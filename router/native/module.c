@@ -9,11 +9,14 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 enum { MOST_PARTS = 8 }; /* written in one call */
 
 static const char *const OUTCOMES[] = {"complete", "cut", "broken", "too_large", "engine_ended"};
-static PyObject *data_received, *connection_lost, *pause_writing, *resume_writing, *relayed;
+static PyObject *data_received, *connection_lost, *pause_writing, *resume_writing, *relayed, *further;
 
 typedef struct {
     PyObject_HEAD
@@ -34,9 +37,9 @@ static void transport_dealloc(Transport *self) {
 }
 
 /* What the socket takes at once, if nothing waits before it: cheaper than to wake the pump's thread for it. An error is
- * that thread's to find. Under the slot's lock. */
+ * that thread's to find. Under `writing`. */
 static size_t send_now(const Slot *slot, struct iovec *parts, size_t count) {
-    if (slot->writes_armed || buffer_size(&slot->sending) || buffer_size(&slot->out))
+    if (buffer_size(&slot->sending) || buffer_size(&slot->out))
         return 0;
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
     ssize_t sent = sendmsg(slot->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -46,8 +49,8 @@ static size_t send_now(const Slot *slot, struct iovec *parts, size_t count) {
 /* Whether the writer is to be told to pause, which it is from here. */
 static bool add_out(Slot *slot, struct iovec *parts, size_t count) {
     bool pause = false, waits = false;
-    pthread_mutex_lock(&slot->lock);
-    if (!slot->gone && !slot->aborting) {
+    pthread_mutex_lock(&slot->writing);
+    if (!slot->gone && !slot->aborting) { /* the latter is ours to set */
         size_t sent = send_now(slot, parts, count);
         for (size_t at = 0; at < count; at++) {
             size_t size = parts[at].iov_len, skip = sent < size ? sent : size;
@@ -57,7 +60,7 @@ static bool add_out(Slot *slot, struct iovec *parts, size_t count) {
         waits = buffer_size(&slot->out);
         pause = buffer_size(&slot->out) + buffer_size(&slot->sending) > HIGH_WATER && !atomic_exchange(&slot->blocked, true);
     }
-    pthread_mutex_unlock(&slot->lock);
+    pthread_mutex_unlock(&slot->writing);
     if (waits)
         core_touch(slot);
     return pause;
@@ -136,13 +139,15 @@ static PyObject *transport_relay(Transport *self, PyObject *args) {
     Transport *client;
     int chunked;
     Py_buffer begun;
-    if (!PyArg_ParseTuple(args, "O!py*", &TransportType, &client, &chunked, &begun))
+    Py_ssize_t awaited;
+    if (!PyArg_ParseTuple(args, "O!py*n", &TransportType, &client, &chunked, &begun, &awaited))
         return NULL;
     Slot *slot = self->slot, *to = client->slot;
     Relay *relay = need(calloc(1, sizeof *relay));
     relay->client = to;
     relay->active = true;
     relay->chunked = chunked;
+    relay->awaited = awaited > 0 ? (size_t)awaited : 0;
     buffer_add(&relay->events, begun.buf, (size_t)begun.len);
     PyBuffer_Release(&begun);
     atomic_fetch_add(&to->references, 1);
@@ -206,7 +211,8 @@ static PyMethodDef transport_methods[] = {
     {"next", (PyCFunction)transport_next, METH_NOARGS, "One more read."},
     {"run", (PyCFunction)transport_run, METH_NOARGS, "Hold no more."},
     {"relay", (PyCFunction)transport_relay, METH_VARARGS,
-     "relay(client, chunked, begun): move events from here to client; this socket must hold between two chunks."},
+     "relay(client, chunked, begun, awaited): move events from here to client; this socket must hold between two chunks. "
+     "The protocol hears once that `awaited` tokens more were told, if that is not 0."},
     {"collect", (PyCFunction)transport_collect, METH_NOARGS,
      "(progress lines, last events, time of the last read): end the relay."},
     {"activity", (PyCFunction)transport_activity, METH_NOARGS, "When the relay last read, CLOCK_MONOTONIC."},
@@ -282,6 +288,7 @@ static PyObject *core_adopt(Core *self, PyObject *args) {
     slot->references = 2; /* the transport's and the list's */
     slot->reads_armed = true;
     pthread_mutex_init(&slot->lock, NULL);
+    pthread_mutex_init(&slot->writing, NULL);
     transport->slot = slot;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = slot};
     pthread_mutex_lock(&self->lock);
@@ -314,6 +321,8 @@ static PyObject *deliver(Item *item) {
         return PyObject_CallMethodNoArgs(slot->protocol, pause_writing);
     if (item->kind == ROOM)
         return PyObject_CallMethodNoArgs(slot->protocol, resume_writing);
+    if (item->kind == FURTHER)
+        return PyObject_CallMethodNoArgs(slot->protocol, further);
     PyObject *data = PyBytes_FromStringAndSize(item->data, (Py_ssize_t)item->size);
     if (!data)
         return NULL;
@@ -424,7 +433,20 @@ static PyObject *count_byte(PyObject *Py_UNUSED(module_), PyObject *args) {
     return PyLong_FromSize_t(count);
 }
 
+/* Bodies come and go with each request: without this the C library gives their memory back each time, and the next one
+ * pays for every page of it anew. What is larger than a body of usual size still goes back at once. */
+static PyObject *keep_memory(PyObject *Py_UNUSED(module_), PyObject *Py_UNUSED(_)) {
+#ifdef __GLIBC__ /* others have their own ways */
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    mallopt(M_TRIM_THRESHOLD, 8 << 20);
+    mallopt(M_TOP_PAD, 256 << 10);
+#endif
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef module_methods[] = {
+    {"keep_memory", keep_memory, METH_NOARGS, "Have freed memory kept for the next request."},
+    {"outline", outline, METH_VARARGS, "See pump.h."},
     {"count_byte", count_byte, METH_VARARGS, "count_byte(data, byte): how often it is there."},
     {NULL, NULL, 0, NULL},
 };
@@ -455,7 +477,8 @@ PyMODINIT_FUNC PyInit__pump(void) {
     pause_writing = PyUnicode_InternFromString("pause_writing");
     resume_writing = PyUnicode_InternFromString("resume_writing");
     relayed = PyUnicode_InternFromString("relayed");
-    if (!data_received || !connection_lost || !pause_writing || !resume_writing || !relayed)
+    further = PyUnicode_InternFromString("further");
+    if (!data_received || !connection_lost || !pause_writing || !resume_writing || !relayed || !further)
         return NULL;
     if (PyType_Ready(&CoreType) < 0 || PyType_Ready(&TransportType) < 0)
         return NULL;

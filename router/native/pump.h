@@ -5,8 +5,9 @@
  * in a queue, which the event loop empties when an eventfd says so.
  *
  * Who may touch what: epoll and reading belong to the pump's thread, which alone closes; protocols and Python objects to
- * the event loop's; the fields of a slot are under its lock, and whoever holds it may write to the socket. Only the pump's
- * thread ever holds two locks of slots.
+ * the event loop's; the fields of a slot are under its lock, but for what waits to be written, which `writing` guards with the
+ * socket's end: Python's thread writes without holding up a read. Only the pump's thread ever holds locks of two slots, or
+ * both of one (`lock` first).
  *
  * Relayed streams are in an epoll of their own. The first event of a quiet time goes on at once; from then on all that have
  * something are read together on each beat, for waking up costs more than what an event needs.
@@ -28,7 +29,7 @@ enum {
     READ_AHEAD = 256 << 10, /* bytes of one socket that may wait for Python */
     HIGH_WATER = 64 << 10,  /* bytes that wait for a socket: above it the writer is told to pause */
     LOW_WATER = 16 << 10,   /* and below it to go on */
-    BEAT_MS = 1, /* relayed streams are read this seldom at most, all that have something together */
+    BEAT_US = 500, /* relayed streams are read this seldom at most, all that have something together */
     MOST_EVENT = 16 << 20,  /* bytes of one event; as in engines/relay.py */
 };
 
@@ -45,7 +46,7 @@ void buffer_set(Buffer *buffer, const void *data, size_t size);
 void buffer_free(Buffer *buffer);
 void *need(void *memory); /* ends the process where there is none */
 
-typedef enum { DATA, LOST, PAUSE, ROOM, RELAYED } Kind;
+typedef enum { DATA, LOST, PAUSE, ROOM, FURTHER, RELAYED } Kind;
 
 /* How a relay ended; the names of the Python side are in module.c. */
 typedef enum { COMPLETE, CUT, BROKEN, TOO_LARGE, ENGINE_ENDED } Outcome;
@@ -71,12 +72,13 @@ typedef struct { /* a decode stream on its way from the slot that holds it to th
     Buffer events;  /* begun */
     Buffer lines;   /* progress lines of all events so far */
     Buffer last;    /* the events that went out last */
+    size_t awaited; /* tokens that lines must tell until Python hears of it; 0: no more */
     double activity; /* of the last read: CLOCK_MONOTONIC, seconds */
 } Relay;
 
 struct Slot { /* one socket */
     Core *core;
-    pthread_mutex_t lock;
+    pthread_mutex_t lock, writing;
     atomic_int references;
     int fd;
     bool reads_armed, writes_armed; /* what epoll was told */
@@ -85,11 +87,11 @@ struct Slot { /* one socket */
     bool stepping; /* after each read it holds until Python says `next` */
     bool holding;
     bool closing, aborting; /* Python wants it closed: after what is written, or at once */
-    bool gone;              /* closed */
+    bool gone;              /* closed; changed under both locks */
     atomic_bool blocked;    /* more than HIGH_WATER waited, and not yet less than LOW_WATER */
     size_t undelivered;     /* bytes read that Python has not got */
-    Buffer out;             /* written by Python */
-    Buffer sending;         /* before `out`; the pump's thread's */
+    Buffer out;             /* to be written; under `writing` */
+    Buffer sending;         /* before `out`; likewise */
     Relay *relay;           /* of an engine's socket */
     Slot *feeder;           /* of a client's: whose relay goes here; a reference */
     Slot *next_dirty, *next_look, *next_lost;
@@ -117,6 +119,10 @@ struct Core {
     char *scratch;
     Buffer kept, framed;
 };
+
+/* outline.c: outline(data, least, mark) -> (the document with `mark` and a number, as a text, for each long text,
+ * [(start, end, bytes of the text in UTF-8), ...]); None where none is found or something is no JSON. */
+PyObject *outline(PyObject *module, PyObject *args);
 
 /* loop.c */
 void *core_run(void *core);

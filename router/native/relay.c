@@ -107,6 +107,35 @@ static void take_progress(const char *data, size_t size, Buffer *kept, Buffer *l
     }
 }
 
+/* How many tokens some progress lines tell: ids with commas between them, up to a blank or the line's end. A line that holds
+ * something else counts as many, as in sse.py. */
+static size_t told(const char *line, size_t size) {
+    size_t count = 0;
+    for (const char *end = line + size; line < end;) {
+        const char *lf = memchr(line, '\n', (size_t)(end - line));
+        const char *stop = lf ? lf : end;
+        for (line += PROGRESS_SIZE; line < stop && *line != ' ' && *line != '\r'; line++) {
+            if (*line >= '0' && *line <= '9')
+                count += line[-1] == ' ' || line[-1] == ',';
+            else if (*line != ',')
+                return SIZE_MAX;
+        }
+        line = stop + 1;
+    }
+    return count;
+}
+
+/* Tell Python, once, that so many tokens were told as it waits for. */
+static void look_further(Slot *engine, size_t from) {
+    Relay *relay = engine->relay;
+    if (!relay->awaited || from == buffer_size(&relay->lines))
+        return;
+    size_t count = told(buffer_at(&relay->lines) + from, buffer_size(&relay->lines) - from);
+    relay->awaited = count < relay->awaited ? relay->awaited - count : 0;
+    if (!relay->awaited)
+        core_post(engine, FURTHER, 0, NULL, 0);
+}
+
 static bool is_space(const char *data, size_t size) {
     for (size_t at = 0; at < size; at++)
         if (!strchr(" \t\n\r\v\f", data[at]) || !data[at])
@@ -132,8 +161,10 @@ static void to_client(Slot *engine, const char *data, size_t size) {
 static void pass_on(Slot *engine, size_t size) {
     Relay *relay = engine->relay;
     Buffer *kept = &engine->core->kept;
+    size_t lines = buffer_size(&relay->lines);
     take_progress(buffer_at(&relay->events), size, kept, &relay->lines);
     buffer_take(&relay->events, size);
+    look_further(engine, lines);
     if (!kept->end)
         return;
     const char *error = memmem(kept->data, kept->end, ERROR_EVENT, ERROR_SIZE);

@@ -6,13 +6,15 @@ any engine works on it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import orjson
 
 from sunfleet_api import wire
+from sunfleet_router.bodies import longtext
+from sunfleet_router.bodies.longtext import LongText
 from sunfleet_router.errors import InvalidRequestError
 
 Kind = Literal["chat", "completion"]
@@ -46,8 +48,9 @@ _NO_SUCH_ANSWER: Final = {
 
 @dataclass(slots=True)
 class Ask:
-    """A checked request. ``body`` is the client's, without the refused fields; nothing changes it afterwards, nor this:
-    it is not frozen because what is takes three times as long to make, in every request.
+    """A checked request. ``body`` is the client's, without the refused fields, its long texts unread
+    (:mod:`sunfleet_router.bodies.longtext`); nothing changes it afterwards, nor this: it is not frozen because what is takes
+    three times as long to make, in every request.
     """
 
     kind: Kind
@@ -90,7 +93,7 @@ class Ask:
 
 def parse(kind: Kind, raw: bytes) -> Ask:
     """Check a request body; raises :class:`InvalidRequestError` that names the field and what to do."""
-    return check(kind, load(raw), len(raw))
+    return check(kind, load(raw, longtext.loads), len(raw))
 
 
 def check(kind: Kind, body: dict[str, Any], size: int) -> Ask:
@@ -120,10 +123,10 @@ def check(kind: Kind, body: dict[str, Any], size: int) -> Ask:
     )
 
 
-def load(raw: bytes) -> dict[str, Any]:
+def load(raw: bytes, loads: Callable[[bytes], Any] = orjson.loads) -> dict[str, Any]:
     """The JSON object that a body must be; raises :class:`InvalidRequestError`."""
     try:
-        body = orjson.loads(raw)
+        body = loads(raw)
     except orjson.JSONDecodeError as error:
         raise InvalidRequestError(f"The body is not valid JSON: {error}", code="invalid_json") from None
     if not isinstance(body, dict):
@@ -238,9 +241,9 @@ def _chat_estimate(body: dict[str, Any], size: int) -> int:
 def _completion_estimate(body: dict[str, Any]) -> tuple[int, int]:
     """(tokens of all prompts, prompts)."""
     prompt = body.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list | LongText):
         prompt = body["prompt"] = prompt[0]  # a batch of one has the same answer
-    if isinstance(prompt, list) and prompt and all(isinstance(one, str | list) for one in prompt):
+    if isinstance(prompt, list) and prompt and all(isinstance(one, str | list | LongText) for one in prompt):
         return sum(map(_prompt_estimate, prompt)), len(prompt)
     return _prompt_estimate(prompt), 1
 
@@ -248,6 +251,8 @@ def _completion_estimate(body: dict[str, Any]) -> tuple[int, int]:
 def _prompt_estimate(prompt: object) -> int:
     if isinstance(prompt, str):
         return len(prompt.encode(errors="surrogatepass")) // BYTES_PER_TOKEN + 1
+    if isinstance(prompt, LongText):
+        return prompt.size // BYTES_PER_TOKEN + 1
     if prompt == []:
         raise InvalidRequestError("'prompt' is empty.", param="prompt")
     if isinstance(prompt, list) and all(type(token) is int and token >= 0 for token in prompt):

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
-import orjson
-
 from sunfleet_api import wire
 from sunfleet_router.bodies.clientbody import Ask
 from sunfleet_router.bodies.handover import PrefillReply
+from sunfleet_router.bodies.longtext import dumps
 from sunfleet_router.bodies.tokenids import TokenIds, take
 from sunfleet_router.bodies.told import Told
 from sunfleet_router.errors import HandoverIncompleteError, LegFailedError
@@ -24,7 +23,7 @@ _NOT_FOR_PREFILL: Final = ("max_completion_tokens", "stream_options", "stream_in
 
 def prefill_body(ask: Ask, salt: str, module: str) -> bytes:
     """The client's request cut down to one token, not streamed, with the hand-over asked for. ``module``: see Route."""
-    return orjson.dumps(_prefill(ask, salt, module, wire.prefill_params(ask.max_tokens)))
+    return dumps(_prefill(ask, salt, module, wire.prefill_params(ask.max_tokens)))
 
 
 def prefill_again_body(ask: Ask, salt: str, module: str, prompt: TokenIds) -> bytes:
@@ -39,8 +38,8 @@ def prefill_over_body(ask: Ask, salt: str, module: str, prompt: TokenIds) -> byt
 
 def _prefill_over(ask: Ask, salt: str, module: str, prompt: TokenIds, params: dict[str, Any]) -> bytes:
     if ask.kind == "chat":  # its messages stay, but are not rendered
-        return orjson.dumps(_prefill(ask, salt, module, params | {wire.KEY_PROMPT_TOKEN_IDS: prompt.json}))
-    return orjson.dumps(_prefill(ask, salt, module, params) | {"prompt": prompt.json})
+        return dumps(_prefill(ask, salt, module, params | {wire.KEY_PROMPT_TOKEN_IDS: prompt.json}))
+    return dumps(_prefill(ask, salt, module, params) | {"prompt": prompt.json})
 
 
 def _prefill(ask: Ask, salt: str, module: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +97,7 @@ def _decode(ask: Ask, salt: str, reply: PrefillReply, params: dict[str, Any], **
     body |= {"model": wire.ENGINE_MODEL, "kv_transfer_params": params, "cache_salt": salt}
     if ask.kind == "completion":
         body["prompt"] = reply.prompt.json
-    return orjson.dumps(body)
+    return dumps(body)
 
 
 def read_prefill(raw: bytes) -> PrefillReply:

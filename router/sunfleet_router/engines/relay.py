@@ -216,22 +216,17 @@ class Relay:
         """Done once the pod has told more than the ``seeds`` tokens that it was handed, or the stream has closed."""
         further: asyncio.Future[None] = self._loop.create_future()
         self._seeds, self._further = seeds, further
-        if self.closed.done():
-            self._go_further()
-        else:
-            self._look_further()
+        if self.closed.done() or not self.awaited:
+            self.go_further()
         return further
 
     @property
-    def waits(self) -> bool:
-        """Whether somebody waits for a further token."""
-        return self._further is not None
+    def awaited(self) -> int:
+        """How many tokens must still be told until the pod has gone further; 0 when nobody waits for it."""
+        return self._seeds + 1 - sse.told_tokens(self.lines, self._seeds + 1) if self._further is not None else 0
 
-    def _look_further(self) -> None:
-        if self._further is not None and sse.told_tokens(self.lines, self._seeds + 1) > self._seeds:
-            self._go_further()
-
-    def _go_further(self) -> None:
+    def go_further(self) -> None:
+        """It has."""
         if self._further is not None and not self._further.done():
             self._further.set_result(None)
         self._further = None
@@ -271,8 +266,8 @@ class Relay:
             return
         if not self.closed.done():
             self._pass_on(sse.take_progress(events, self.lines))
-            if self._further is not None:
-                self._look_further()
+            if self._further is not None and not self.awaited:
+                self.go_further()
 
     def on_end(self) -> None:
         self._is_over()
@@ -308,6 +303,6 @@ class Relay:
     def _close(self, error: UpstreamError | None) -> None:
         if not self.closed.done():
             self.closed.set_result(None) if error is None else self.closed.set_exception(error)
-            self._go_further()
+            self.go_further()
             self.closed.exception()  # looked at: a request that was cancelled meanwhile must not leave a warning
         self._open()

@@ -47,14 +47,9 @@ class RelayingConnection(Connection):
         if self._sink is None:  # the whole stream came at once
             self._stepping = False
             self._pump.run()
-        elif sink.opened.done() and not sink.waits:
+        elif sink.opened.done():
             self._clean = self._between and data.endswith(b"\r\n")
         else:
-            self._pump.next()
-
-    def read_on(self, sink: Sink) -> None:
-        going_on = sink is self._sink and self._stepping and self._transport is not None
-        if going_on and isinstance(sink, Relay) and sink.waits:
             self._pump.next()
 
     def hand_over(self, sink: Sink, client: Client | None) -> None:
@@ -64,7 +59,7 @@ class RelayingConnection(Connection):
         self._stepping = False
         if client is None or not isinstance(sink, Relay) or sink.closed.done() or not self._clean:
             self._pump.run()
-        elif self._pump.relay(*client, sink.begun):
+        elif self._pump.relay(*client, sink.begun, sink.awaited):
             self._moved = sink
             self._keep_alive = self._parser.should_keep_alive()
             sink.moved(self._pump.activity)
@@ -74,6 +69,11 @@ class RelayingConnection(Connection):
         super().abort()
 
     # told by the pump
+
+    def further(self) -> None:
+        """As many tokens were told as were awaited when the stream was handed over."""
+        if self._moved is not None:
+            self._moved.go_further()
 
     def relayed(self, outcome: str, rest: bytes) -> None:
         """How the stream ended; ``rest`` is the engine's error event, or what came after the answer's end."""

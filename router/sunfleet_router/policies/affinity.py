@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
-import orjson
-
+from sunfleet_router.bodies.longtext import LongText, dumps
 from sunfleet_router.fleet.snapshot import Endpoint
 from sunfleet_router.policies import tie_break
 
@@ -28,8 +27,10 @@ def beginning(body: Mapping[str, Any]) -> str:
     messages = body.get("messages")
     if isinstance(messages, list):
         first = next((at for at, one in enumerate(messages) if one.get("role") == "user"), 0)
-        return orjson.dumps(messages[: first + 1])[:_BEGINNING].decode(errors="replace")
+        return dumps(messages[: first + 1])[:_BEGINNING].decode(errors="replace")
     prompt = body.get("prompt")
+    if isinstance(prompt, LongText):
+        return prompt.beginning(_BEGINNING)
     return prompt[:_BEGINNING] if isinstance(prompt, str) else repr(prompt[:_IDS]) if isinstance(prompt, list) else ""
 
 

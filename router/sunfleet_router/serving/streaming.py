@@ -208,13 +208,13 @@ class Streaming:
     ) -> BaseException | None:
         """What the leg ended with. ``seeds``: how many tokens it tells that the pod has not made."""
         timeouts = call.task.limits.timeouts
+        further = relay.further(seeds) if seeds else None
+        connection.hand_over(relay, stream.on_pump)
         try:
-            if seeds:
+            if further is not None:
                 with call.visit.trace.phase("first_token"):
-                    further, limit = relay.further(seeds), timeouts.first_token
-                    connection.read_on(relay)
+                    limit = timeouts.first_token
                     await until(further, relay, stream, "first_token", limit, call.deadline, timeouts.request)
-            connection.hand_over(relay, stream.on_pump)
             return await until_closed(relay, stream, timeouts.inter_token, call.deadline, timeouts.request)
         except PhaseTimeoutError as late:
             return late

@@ -107,9 +107,6 @@ class Connection(asyncio.Protocol):
         """End it from our side; the sink hears that its answer will not be completed."""
         self._fail(ConnectionCutError("the router closed the connection"))
 
-    def read_on(self, sink: Sink) -> None:
-        """More of ``sink``'s stream is waited for before it is handed over: one that reads step by step goes on."""
-
     def hand_over(self, sink: Sink, client: Client | None) -> None:
         """The first events of ``sink``'s stream have gone to its client. A connection that can move the rest by itself
         (:mod:`sunfleet_router.engines.relaying`) does so from now on.

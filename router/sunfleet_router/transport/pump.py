@@ -17,8 +17,13 @@ from sunfleet_router.transport.sockets import BACKLOG, AsyncioSockets, Listening
 
 try:
     from sunfleet_router._pump import Core, Transport
+    from sunfleet_router._pump import keep_memory as keep_memory  # for the process, which starts with it
 except ImportError:  # not built: asyncio's sockets do the same, with more of the interpreter's time
     Core = Transport = None  # type: ignore[assignment,misc]
+
+    def keep_memory() -> None:
+        """Nothing to do it with."""
+
 
 logger = logging.getLogger(__name__)
 

@@ -231,12 +231,14 @@ class Leg:
         self.relay = Relay(loop, may_be_moved=True)
         self.connection.send(b"GET / HTTP/1.1\r\n\r\n", b"", self.relay)
 
-    async def begin(self, first: bytes) -> None:
-        """Its first events, and then it is handed over."""
+    async def begin(self, first: bytes, seeds: int = 0) -> None:
+        """Its first events, and then it is handed over; ``seeds`` of its tokens are not the engine's own."""
         self.engine.send(HEAD + first)
         async with asyncio.timeout(5):
             await self.relay.opened
         self.relay.flow_to(self.stream)
+        if seeds:
+            self.further = self.relay.further(seeds)
         self.connection.hand_over(self.relay, self.stream.on_pump)
 
     async def body(self) -> bytes:
@@ -334,6 +336,30 @@ async def test_a_relay_that_is_given_up_says_exactly_what_the_client_got(pumped:
     told = [int(line.split()[-1]) for line in bytes(leg.relay.lines).splitlines()]
     got = [int(line[6:]) for line in (await leg.body()).split(b"\n\n") if line]
     assert told == got == list(range(1, len(got) + 1))
+    leg.close()
+
+
+@pytest.mark.parametrize(
+    ("seeds", "silent", "telling"),
+    [
+        (1, b"data: held\n\n", b": sun 2\ndata: b\n\n"),
+        (2, b": sun 2\ndata: b\n\n", b": sun 3\n: sun 4\ndata: c\n\n"),
+        (3, b": sun 2,3\n: sun \ndata: b\n\n", b': sun 4 {"ranks": [1]}\r\ndata: c\n\n'),
+        (9, b": sun 2,3\ndata: b\n\n", b": sun what\ndata: c\n\n"),  # a line that cannot be read counts as many
+    ],
+)
+async def test_a_stream_that_was_moved_tells_when_its_engine_has_a_token_of_its_own(
+    pumped: PumpSockets, seeds: int, silent: bytes, telling: bytes
+) -> None:
+    leg = Leg(pumped)
+    await leg.begin(chunk(b": sun 1\ndata: a\n\n"), seeds)
+    leg.engine.send(chunk(silent))
+    await asyncio.sleep(0.02)
+    assert not leg.further.done()
+    leg.engine.send(chunk(telling))
+    async with asyncio.timeout(5):
+        await leg.further
+    assert not leg.relay.closed.done()
     leg.close()
 
 
