@@ -166,7 +166,7 @@ def settle_memory() -> None:
     Requests leave hardly any cycles, so it may look for them less often than the default, which is a pause for every
     few requests.
     """
-    pump.keep_memory()
+    pump.keep_freed_memory()
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

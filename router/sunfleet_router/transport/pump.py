@@ -16,14 +16,9 @@ from sunfleet_router.settings import ConfigError
 from sunfleet_router.transport.sockets import BACKLOG, AsyncioSockets, Listening, P, Sockets, Tls
 
 try:
-    from sunfleet_router._pump import Core, Transport
-    from sunfleet_router._pump import keep_memory as keep_memory  # for the process, which starts with it
+    from sunfleet_router._pump import Core, Transport, keep_memory
 except ImportError:  # not built: asyncio's sockets do the same, with more of the interpreter's time
-    Core = Transport = None  # type: ignore[assignment,misc]
-
-    def keep_memory() -> None:
-        """Nothing to do it with."""
-
+    Core = Transport = keep_memory = None  # type: ignore[assignment,misc]
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +38,12 @@ def choose(wanted: str) -> Sockets:
             "router/sunfleet_router (it needs gcc and python3-dev), or leave the setting out."
         )
     return PumpSockets() if BUILT and wanted != "asyncio" else AsyncioSockets()
+
+
+def keep_freed_memory() -> None:
+    """Have the process keep the memory of one request for the next, if that can be said."""
+    if BUILT:
+        keep_memory()
 
 
 def on_pump(transport: object) -> Transport | None:
