@@ -48,9 +48,9 @@ _NO_SUCH_ANSWER: Final = {
 
 @dataclass(slots=True)
 class Ask:
-    """A checked request. ``body`` is the client's, without the refused fields, its long texts unread
-    (:mod:`sunfleet_router.bodies.longtext`); nothing changes it afterwards, nor this: it is not frozen because what is takes
-    three times as long to make, in every request.
+    """A checked request. ``body`` is the client's, without the refused fields, its long texts unread (``longtext``);
+    nothing changes it afterwards, nor this: it is not frozen because what is takes three times as long to make, in
+    every request.
     """
 
     kind: Kind

@@ -9,29 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
-from sunfleet_router.bodies.longtext import LongText, dumps
 from sunfleet_router.fleet.snapshot import Endpoint
 from sunfleet_router.policies import tie_break
 
-_BEGINNING: Final = 4096  # bytes of a beginning that count
-_IDS: Final = 1024  # token ids
 _PLAIN: Final = 128  # characters of a beginning that is ranked as it is
 FACTOR: Final = 1.25  # times the average of tokens in flight
 SLACK: Final = 8192  # tokens in flight that are never too many: about one prefill batch
-
-
-def beginning(body: Mapping[str, Any]) -> str:
-    """What makes requests alike: a chat up to its first user's message, which later turns repeat; a prompt's head."""
-    messages = body.get("messages")
-    if isinstance(messages, list):
-        first = next((at for at, one in enumerate(messages) if one.get("role") == "user"), 0)
-        return dumps(messages[: first + 1])[:_BEGINNING].decode(errors="replace")
-    prompt = body.get("prompt")
-    if isinstance(prompt, LongText):
-        return prompt.beginning(_BEGINNING)
-    return prompt[:_BEGINNING] if isinstance(prompt, str) else repr(prompt[:_IDS]) if isinstance(prompt, list) else ""
 
 
 def choose(alike: str, tokens: int, pods: Sequence[Endpoint], in_flight: Mapping[str, int]) -> Endpoint:

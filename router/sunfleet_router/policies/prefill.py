@@ -12,7 +12,7 @@ from sunfleet_router.policies import NOBODY, Choice, Reject, affinity, standing,
 @dataclass(slots=True)  # not frozen, see Ask
 class PrefillFacts:
     """``fingerprint``: KV that the reserved decode pod reads; ``None`` when nothing will be decoded. ``alike``: see
-    :func:`affinity.beginning`; "" for no preference.
+    :func:`sunfleet_router.bodies.beginning.beginning`; "" for no preference.
     """
 
     request_id: str

@@ -12,6 +12,7 @@ from sunfleet_router.admission.claim import Claim
 from sunfleet_router.admission.decode_room import Admission, Seat
 from sunfleet_router.admission.load import Load
 from sunfleet_router.bodies import legs
+from sunfleet_router.bodies.beginning import beginning
 from sunfleet_router.bodies.handover import PrefillReply
 from sunfleet_router.bodies.told import Told
 from sunfleet_router.engines import verdict
@@ -29,7 +30,7 @@ from sunfleet_router.errors import (
 )
 from sunfleet_router.fleet.current import Fleet
 from sunfleet_router.fleet.snapshot import Endpoint
-from sunfleet_router.policies import Reject, affinity, standing
+from sunfleet_router.policies import Reject, standing
 from sunfleet_router.policies import prefill as prefill_policy
 from sunfleet_router.policies.decode import DecodeFacts
 from sunfleet_router.serving.call import PREFILL_POD_HEADER, Call
@@ -239,7 +240,7 @@ class Pairing:
 
     def _choose_prefill(self, call: Call, fingerprint: str | None, told: Told | None) -> Endpoint:
         pods = self._prefill_pods(call)
-        alike = affinity.beginning(call.ask.body) if len(pods) > 1 else ""
+        alike = beginning(call.ask.body) if len(pods) > 1 else ""
         facts = prefill_policy.PrefillFacts(
             call.request_id, fingerprint, call.tried, call.avoided, alike, call.ask.prompt_tokens
         )

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sunfleet_router.bodies import clientbody, legs, longtext
+from sunfleet_router.bodies.beginning import beginning
 from sunfleet_router.bodies.longtext import LongText, dumps, loads
 from sunfleet_router.errors import InvalidRequestError
-from sunfleet_router.policies import affinity
 
 LEAST = 10  # bytes with the quotes, in place of thousands
 
@@ -129,7 +129,7 @@ def test_a_request_is_judged_and_placed_as_if_its_prompt_had_been_read(monkeypat
     assert read.body["prompt"] == prompt
     assert (unread.prompt_tokens, unread.prompts, unread.size) == (read.prompt_tokens, read.prompts, read.size)
     assert orjson.loads(legs.prefill_body(unread, "salt", "m")) == orjson.loads(legs.prefill_body(read, "salt", "m"))
-    assert len(affinity.beginning(unread.body)) > 1000
+    assert len(beginning(unread.body)) > 1000
 
 
 def test_a_batch_may_hold_long_prompts() -> None:

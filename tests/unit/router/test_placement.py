@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sunfleet_api.wire import EngineInfo
 from sunfleet_router.admission.load import Load
+from sunfleet_router.bodies.beginning import beginning
 from sunfleet_router.fleet.snapshot import Endpoint
 from sunfleet_router.policies import Choice, affinity, decode, occupancy, prefill
 from sunfleet_router.policies.outlier import FAILURES, FIRST, LONGEST, TRIAL, Outliers
@@ -68,14 +69,14 @@ def chat(*turns: str, system: str = "be brief") -> dict[str, Any]:
 
 
 def test_later_turns_of_a_chat_and_longer_prompts_begin_as_their_first() -> None:
-    first = affinity.beginning(chat("hi"))
-    assert affinity.beginning(chat("hi", "hello", "and now?")) == first
-    assert affinity.beginning(chat("ho")) != first
-    assert affinity.beginning(chat("hi", system="be long")) != first
+    first = beginning(chat("hi"))
+    assert beginning(chat("hi", "hello", "and now?")) == first
+    assert beginning(chat("ho")) != first
+    assert beginning(chat("hi", system="be long")) != first
     long = "x" * 10_000
-    assert affinity.beginning({"prompt": long}) == affinity.beginning({"prompt": long + "y"})
-    assert affinity.beginning({"prompt": list(range(3000))}) == affinity.beginning({"prompt": list(range(4000))})
-    assert affinity.beginning({"messages": [{"role": "tool"}]})
+    assert beginning({"prompt": long}) == beginning({"prompt": long + "y"})
+    assert beginning({"prompt": list(range(3000))}) == beginning({"prompt": list(range(4000))})
+    assert beginning({"messages": [{"role": "tool"}]})
 
 
 def test_affinity_never_wins_over_a_doubt() -> None:
