@@ -98,6 +98,17 @@ async def test_the_prefill_leg_is_one_token_whatever_the_client_asked_for(router
     assert (sent["temperature"], sent["stop"], sent["seed"]) == (0.5, ["x"], 3)
 
 
+async def test_a_long_prompt_reaches_the_prefill_pod_as_it_came(router: Router, engines: Engines) -> None:
+    prompt = ('"größer"\\' * 100 + "\n") * 12
+    parts = [{"type": "text", "text": prompt}, {"type": "text", "text": "and then?"}]
+    messages = [{"role": "system", "content": prompt}, {"role": "user", "content": parts}]
+    assert (await router.post("/v1/completions", {**COMPLETION, "prompt": prompt}))[0] == 200
+    assert (await router.post("/v1/chat/completions", {**CHAT, "messages": messages}))[0] == 200
+    sent = {leg["body"].get("prompt", "chat"): leg["body"] for leg in engines.prefill_requests()}
+    assert sent.keys() == {prompt, "chat"}
+    assert sent["chat"]["messages"] == messages
+
+
 async def test_the_decode_leg_is_the_clients_request_with_the_hand_over(router: Router, engines: Engines) -> None:
     body = {**COMPLETION, "max_tokens": 6, "min_tokens": 2, "temperature": 0.5, "logit_bias": {"7": -1.5}}
     await router.stream("/v1/completions", {**body, "stream_options": {"include_usage": True}})
