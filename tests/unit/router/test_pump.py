@@ -56,10 +56,13 @@ async def pumped() -> AsyncIterator[PumpSockets]:
     sockets.close()
 
 
-def pair(pumped: PumpSockets, protocol: asyncio.Protocol) -> socket.socket:
-    """The other end of a connection of ``protocol`` on the pump."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    far = socket.create_connection(listener.getsockname())
+def pair(pumped: PumpSockets, protocol: asyncio.Protocol, room: int | None = None) -> socket.socket:
+    """The other end of a connection of ``protocol`` on the pump; ``room``: bytes that either end's socket holds."""
+    listener, far = socket.create_server(("127.0.0.1", 0)), socket.socket()
+    for one in (listener, far) if room else ():
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room or 0)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, room or 0)
+    far.connect(listener.getsockname())
     near, _ = listener.accept()
     listener.close()
     near.setblocking(False)
@@ -216,13 +219,13 @@ class KeptOpen:
 class Leg:
     """A decode leg on the pump, from an engine that the test plays to a client that it reads."""
 
-    def __init__(self, pumped: PumpSockets, *, old: bool = False) -> None:
+    def __init__(self, pumped: PumpSockets, *, old: bool = False, room: int | None = None) -> None:
         loop = asyncio.get_running_loop()
         self.connection = RelayingConnection(loop)
         self.connection.pool = KeptOpen()
-        self.engine = pair(pumped, self.connection)
+        self.engine = pair(pumped, self.connection, room)
         heard = Heard()
-        self.client = pair(pumped, heard)
+        self.client = pair(pumped, heard, room)
         inbox = Inbox()
         inbox.finish()
         exchange = Exchange(Wire(heard.transport), inbox, old=old)
@@ -411,6 +414,20 @@ async def test_a_connection_serves_another_stream_after_one_that_was_moved_and_o
     leg.engine.send(chunk(b"data: 4\n\n"))
     await asyncio.sleep(0.02)
     assert await leg.body() == b"data: 1\n\n" + DONE
+    leg.close()
+
+
+async def test_a_client_that_does_not_read_holds_back_an_engine_of_small_events_too(pumped: PumpSockets) -> None:
+    leg, event = Leg(pumped, room=8192), chunk(b"data: " + b"x" * 4000 + b"\n\n")
+    await leg.begin(chunk(b"data: 1\n\n"))
+    sent = refused = 0
+    while sent < 1 << 20 and refused < 10:
+        try:
+            sent += leg.engine.send(event[sent % len(event) :])
+        except BlockingIOError:
+            refused += 1
+        await asyncio.sleep(0.003 if refused else 0)
+    assert sent < 1 << 19
     leg.close()
 
 
