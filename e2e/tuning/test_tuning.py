@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from sunfleet_api import names
 from support.client import RouterClient
 from support.exact import assert_exact
 from support.fleet import wait_ready
@@ -142,3 +143,15 @@ def test_its_answers_are_the_tuned_ones(
     assert_exact(answer, reference.answer(module, question(thing), **asked))
     assert answer.decode_pod, "the decoder wrote nothing of it"
     assert answer.text.startswith("Sunfleet team")
+    assert not reference.answer({}, question(thing), **asked).text.startswith("Sunfleet")
+
+
+@pytest.mark.usefixtures("served")
+def test_the_run_can_go_and_its_module_stays_served(workshop: Workshop, client: RouterClient) -> None:
+    kubectl, where = workshop.kubectl, ("--namespace", workshop.namespace)
+    kubectl.delete("prefilltuning", TASK, *where)
+    selector = ("--selector", f"{names.LABEL_ROLE}={names.ROLE_TUNER}")
+    for kind in ("jobs", "pods"):
+        wait_until(f"its {kind} are gone", lambda kind=kind: not kubectl.items(kind, *where, *selector), SYNC_SECONDS)
+    assert (workshop.folder / TASK / "adapter_model.safetensors").is_file()
+    assert client.chat(TASK, question(HELD_OUT[0]), max_tokens=24).text.startswith("Sunfleet team")
