@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,9 +51,30 @@ def test_what_a_template_puts_behind_the_end_of_a_turn_is_not_learnt(tokenizer: 
     assert row.response == (11, 9)
 
 
-def test_tools_go_through_the_template(tokens: Tokens) -> None:
-    (row,) = rows_of({"messages": CHAT[:2], "tools": [{"type": "function"}]}, tokens)
-    assert row.prompt[0] == 6
+TOOL = {"type": "function", "function": {"name": "w30", "description": None, "parameters": {}}}
+# Names of tools, then turns; a turn that calls a tool lists the call's words instead of a text.
+TEMPLATE = (
+    "{% for tool in tools or [] %}w6 {{ tool.function.name }} {% endfor %}"
+    "{% for m in messages %}{{ {'user': 'w1', 'assistant': 'w4', 'tool': 'w5'}[m.role] }} {{ m.content }} "
+    "{% for call in m.tool_calls or [] %}{{ call.function.name }} "
+    "{% for word in call.function.arguments.values() %}{{ word }} {% endfor %}{% endfor %}"
+    "w2 {% endfor %}{% if add_generation_prompt %}w4 {% endif %}"
+)
+
+
+def test_turns_with_tools_are_rows_whose_prompts_are_those_of_the_engine(tokenizer: Any) -> None:
+    tools_tokenizer = copy.deepcopy(tokenizer)
+    tools_tokenizer.chat_template = TEMPLATE
+    call = {"type": "function", "function": {"name": "w30", "arguments": '{"a": "w31"}'}}
+    as_served = {"type": "function", "function": {"name": "w30", "arguments": {"a": "w31"}}}
+    told = {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "w32"}]}
+    chat = [say("user", "w7"), {"role": "assistant", "content": None, "tool_calls": [call]}, told, CHAT[3]]
+    asking, telling = rows_of({"messages": chat, "tools": json.dumps([TOOL])}, Tokens(tools_tokenizer))
+    assert asking == Row((6, 30, 1, 7, 2, 4), (30, 31, PAD))
+    assert telling == Row((6, 30, 1, 7, 2, 4, 30, 31, 2, 5, 32, 2, 4), (11, 12, PAD))
+    before = [chat[0], {"role": "assistant", "content": "", "tool_calls": [as_served]}, say("tool", "w32")]
+    options = {"add_generation_prompt": True, "tokenize": True, "return_dict": False}
+    assert list(telling.prompt) == tools_tokenizer.apply_chat_template(before, tools=[TOOL], **options)
 
 
 def test_prompt_and_completion_are_text_messages_or_put_into_the_template(tokens: Tokens) -> None:
@@ -142,11 +165,11 @@ def test_json_lines_are_read_and_a_wrong_one_is_named(tmp_path: Path) -> None:
 def test_anything_else_is_left_to_hugging_face_datasets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[tuple[str, Any]] = []
 
-    def load_dataset(name: str, *, split: str, revision: str | None) -> list[dict[str, str]]:
+    def load_dataset(name: str, *, split: str, revision: str | None) -> list[dict[str, Any]]:
         asked.append((name, split if revision is None else f"{split} of {revision}"))
         if name == "acme/none":
             raise ValueError("no such dataset")
-        return [{"prompt": "a"}]
+        return [{"prompt": "a", "tools": None}]
 
     def load_from_disk(path: str) -> dict[str, list[dict[str, str]]]:
         asked.append((path, "disk"))
@@ -154,7 +177,7 @@ def test_anything_else_is_left_to_hugging_face_datasets(monkeypatch: pytest.Monk
 
     stub = SimpleNamespace(load_dataset=load_dataset, load_from_disk=load_from_disk)
     monkeypatch.setitem(sys.modules, "datasets", stub)
-    assert [record["prompt"] for record in records("acme/maths", "train")] == ["a"]
+    assert list(records("acme/maths", "train")) == [{"prompt": "a"}], "a column's null is no value"
     (tmp_path / "dataset_dict.json").write_text("{}")
     assert [record["prompt"] for record in records(str(tmp_path), "train")] == ["b"]
     assert [record["prompt"] for record in records("acme/maths@v1", "train")] == ["a"]

@@ -2,14 +2,14 @@
 
 Three forms are known: ``messages`` (a chat; one row per assistant turn, everything before it is prompt),
 ``prompt``/``completion`` as messages (one row), and ``prompt``/``completion`` as text. ``tools`` beside messages go
-through the model's template.
+through the model's template. All are put as the engine puts requests (:mod:`.served`).
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,10 +17,10 @@ from jinja2 import TemplateError
 
 from sunfleet_tuner.data import Row
 from sunfleet_tuner.errors import InvalidData
+from sunfleet_tuner.served import Message, messages_of, tools_of
 from sunfleet_tuner.sources import Record
 
 Format = Literal["auto", "chat", "text"]
-Message = Mapping[str, Any]
 
 
 @dataclass
@@ -71,12 +71,12 @@ class Tokens:
 def rows_of(record: Record, tokens: Tokens, form: Format = "auto") -> Iterator[Row]:
     """Rows of one record; ValueError says what is wrong with it."""
     if "messages" in record and form != "text":
-        messages = _messages(record["messages"])
+        messages = messages_of(record["messages"])
         turns = [place for place, message in enumerate(messages) if message["role"] == "assistant" and place > 0]
         if not turns:
             raise ValueError("no assistant turn after another message")
         for place in turns:
-            yield tokens.chat(messages[:place], messages[place], record.get("tools"))
+            yield tokens.chat(messages[:place], messages[place], tools_of(record.get("tools")))
         return
     missing = [name for name in ("prompt", "completion") if name not in record]
     if missing:
@@ -85,14 +85,14 @@ def rows_of(record: Record, tokens: Tokens, form: Format = "auto") -> Iterator[R
     if isinstance(prompt, str) and isinstance(completion, str):
         if form == "chat":
             question, answer = {"role": "user", "content": prompt}, {"role": "assistant", "content": completion}
-            yield tokens.chat([question], answer, record.get("tools"))
+            yield tokens.chat([question], answer, tools_of(record.get("tools")))
         else:
             yield tokens.text(prompt, completion)
         return
-    answer_turns = _messages(completion)
+    answer_turns = messages_of(completion)
     if form == "text" or len(answer_turns) != 1:
         raise ValueError("completion has to be text, or one assistant message after a prompt of messages")
-    yield tokens.chat(_messages(prompt), answer_turns[0], record.get("tools"))
+    yield tokens.chat(messages_of(prompt), answer_turns[0], tools_of(record.get("tools")))
 
 
 def make_rows(
@@ -137,10 +137,3 @@ def _drawn(lots: set[int], percent: float) -> set[int]:
     """That share of them, at least one when any are wanted and there is one to spare."""
     wanted = max(1, round(len(lots) * percent / 100)) if percent > 0 and len(lots) > 1 else 0
     return set(sorted(lots)[:wanted])
-
-
-def _messages(value: Any) -> list[Message]:
-    if not isinstance(value, list) or not all(isinstance(entry, Mapping) and "role" in entry for entry in value):
-        raise ValueError("messages have to be a list of objects with a role")
-    # Columns of a dataset hold every key of any row: absent ones come as null, which templates take for a value.
-    return [{key: part for key, part in entry.items() if part is not None} for entry in value]

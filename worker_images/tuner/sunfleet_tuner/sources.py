@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sunfleet_tuner.errors import InvalidData, StoreFailed
+from sunfleet_tuner.served import without_nulls
 
 Record = Mapping[str, Any]
 _JSON_LINES = (".jsonl", ".ndjson")
@@ -59,4 +60,4 @@ def _hugging_face(source: str, path: Path, split: str) -> Iterator[Record]:
         raise InvalidData(f"dataset {source}, split {split} cannot be loaded: {error}") from error
     except OSError as error:  # no network: another attempt may find it
         raise StoreFailed(f"dataset {source}, split {split} cannot be loaded now: {error}") from error
-    return iter(loaded)
+    return map(without_nulls, loaded)
