@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 from collections.abc import Iterator
 from io import StringIO
@@ -32,6 +31,7 @@ from sunfleet_tuner.reference import Modules, ModuleSpec, Sampling
 from sunfleet_tuner.state import Record
 from sunfleet_tuner.weights import describe
 from tiny_models import tiny_checkpoint
+from whole_tree import run
 
 ROOT = Path(__file__).resolve().parents[3]
 TENSORS = {"lora": "adapter_model.safetensors", "full": "model.safetensors"}
@@ -69,25 +69,29 @@ def losses(folder: Path) -> list[tuple[int, float]]:
     return [(note["step"], note.get("loss", note.get("validation_loss"))) for note in notes]
 
 
+def tune_until_killed(sources: Path, output: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+    """A run that ends at step 6: behind the checkpoint of step 4, and noted in the metrics."""
+    steps = train.Training.run
+
+    def killed(self: train.Training, after: int = 0) -> Iterator[train.Progress]:
+        for done in steps(self, after):
+            yield done
+            if done.step == 6:
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(train.Training, "run", killed)
+        with pytest.raises(KeyboardInterrupt):
+            tune(sources, output, **settings)
+
+
 @pytest.mark.parametrize("method", ["lora", "full"])
 def test_a_run_that_was_killed_goes_on_and_makes_the_very_same_module(
     sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: Any
 ) -> None:
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     tune(sources, whole, method=method)
-    run = train.Training.run
-
-    def killed(self: train.Training, after: int = 0) -> Iterator[train.Progress]:
-        for done in run(self, after):
-            if done.step == 6:  # behind the checkpoint of step 4, and noted in the metrics
-                yield done
-                raise KeyboardInterrupt
-            yield done
-
-    with monkeypatch.context() as patched:
-        patched.setattr(train.Training, "run", killed)
-        with pytest.raises(KeyboardInterrupt):
-            tune(sources, resumed, method=method)
+    tune_until_killed(sources, resumed, monkeypatch, method=method)
     assert not resumed.exists()
     outcome = tune(sources, resumed, method=method)
     assert outcome.made
@@ -162,10 +166,14 @@ def test_buckets_of_rows_make_the_same_steps_as_one_padded_pass(
         assert many == pytest.approx(one, rel=1e-5)
 
 
-@pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])
-def test_two_processes_make_the_same_steps_as_one(sources: Path, tmp_path: Path, sharded: bool) -> None:
+@pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded, going on with what one process began"])
+def test_two_processes_make_the_same_steps_as_one(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sharded: bool
+) -> None:
     settings = {"method": "full", "micro_tokens": 24}
     tune(sources, tmp_path / "one", **settings)
+    if sharded:
+        tune_until_killed(sources, tmp_path / "two", monkeypatch, **settings)
     flags = config(sources, tmp_path / "two", **settings, sharded=sharded).model_dump(mode="json", exclude_unset=True)
     file = tmp_path / "two.yaml"
     file.write_text(json.dumps(flags))
@@ -177,10 +185,11 @@ def test_two_processes_make_the_same_steps_as_one(sources: Path, tmp_path: Path,
         "PYTHONPATH": f"{ROOT / 'crds'}:{ROOT / 'worker_images/tuner'}", "PATH": "/usr/bin:/bin", "HOME": str(tmp_path),
         "OMP_NUM_THREADS": "1",
     }  # fmt: skip
-    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run(command, seconds=110, env=env, cwd=ROOT)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.count("made ") == 1, "one process speaks"
     assert ("tensors are spread over 2 processes" in done.stdout) is sharded
+    assert ("going on behind step 4" in done.stdout) is sharded
     for (step, one), (same, two) in zip(losses(tmp_path / "one"), losses(tmp_path / "two"), strict=True):
         assert step == same
         assert two == pytest.approx(one, rel=1e-4)

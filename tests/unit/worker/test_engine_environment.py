@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from whole_tree import run
 
 ROOT = Path(__file__).resolve().parents[3]
 STATE = Path(os.environ.get("SUNFLEET_STATE") or Path.home() / ".local/state/sunfleet")
@@ -18,11 +19,5 @@ def test_the_hooks_pass_their_tests_in_the_engine_environment() -> None:
     assert python.is_file(), f"no engine environment at {python}: run 'make engine-env'"
     # The engine's libraries warn of each other's deprecations; only ours are errors, and the other run has those.
     options = ["-q", "-W", "default", "-p", "no:cacheprovider", "-k", "hooks"]
-    done = subprocess.run(
-        [python, "-m", "pytest", *options, str(Path(__file__).parent)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run([python, "-m", "pytest", *options, str(Path(__file__).parent)], seconds=580, cwd=ROOT)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
