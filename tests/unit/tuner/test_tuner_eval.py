@@ -21,6 +21,7 @@ from sunfleet_tuner.reference import Modules, ModuleSpec, Sampling
 from tiny_models import PAD, tiny_adapter, tiny_checkpoint, tiny_llama
 
 ASK = Question(({"role": "user", "content": "w7 w8"},), "w9")
+TOOL = {"type": "function", "function": {"name": "f"}}
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +42,8 @@ def test_a_pair_answers_along_the_reference_path_and_within_the_limit(folder: Pa
     given = Pair(modules, spec, longest=5)(ASK)
     expected = modules.answer(spec, [1, 7, 8, 3, 4], Sampling(max_tokens=5))
     assert given == Given(modules.text(expected.token_ids), expected.finish_reason == "stop")
+    told = Pair(modules, spec, longest=5)(Question(ASK.prompt, "w9", [TOOL]))
+    assert told.text == modules.text(modules.answer(spec, [6, 0, 1, 7, 8, 3, 4], Sampling(max_tokens=5)).token_ids)
     text = Pair(modules, ModuleSpec(), longest=3)(Question("w7 w8", "w9"))
     assert text.text == modules.text(modules.answer(ModuleSpec(), [7, 8], Sampling(max_tokens=3)).token_ids)
 
@@ -84,6 +87,10 @@ def test_the_last_assistant_turn_of_a_chat_is_the_answer() -> None:
     assert questions_of([chat, text, messages], "data") == [
         Question(turns, "d"), Question("a", "b"), Question(turns[:1], "b")
     ]  # fmt: skip
+    tool = {"type": "function", "function": {"name": "f", "description": None, "parameters": None}}
+    assert questions_of([{**chat, "tools": json.dumps([tool])}], "data")[0].tools == [tool]
+    with pytest.raises(TuningError, match="data, record 0: tools have to be"):
+        questions_of([{**chat, "tools": [{"name": "f"}]}], "data")
     for wrong in ({"messages": turns[:1]}, {"prompt": "a"}, {"prompt": "a", "completion": []}):
         with pytest.raises(TuningError, match="data, record 1 holds no prompt with an answer"):
             questions_of([text, wrong], "data")
@@ -137,6 +144,9 @@ def test_a_fleet_is_asked_greedily_over_the_openai_api(fleet: str) -> None:
     assert (chat_path, text_path) == ("/v1/chat/completions", "/v1/completions")
     assert chat.items() >= {"model": "maths", "temperature": 0, "max_tokens": len("w9") + 8}.items()
     assert text["prompt"] == "four"
+    assert "tools" not in chat
+    ask(Question(ASK.prompt, "w9", [TOOL]))
+    assert OpenAI.asked[-1][1].items() >= {"tools": [TOOL], "tool_choice": "none"}.items()
     with pytest.raises(TuningError, match=r"did not answer for model none.*does not exist"):
         Fleet(fleet, "none")(ASK)
 

@@ -11,6 +11,7 @@ from sunfleet_tuner.errors import TuningError
 from sunfleet_tuner.intervals import share
 from sunfleet_tuner.judges import Judge
 from sunfleet_tuner.reference import Modules, ModuleSpec, Sampling
+from sunfleet_tuner.served import messages_of, tools_of
 from sunfleet_tuner.sources import Record
 
 # Room after the right answer: one that has not ended by then is wrong, and an untuned model would go on for long.
@@ -21,10 +22,11 @@ Messages = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Question:
-    """A prompt (messages, or text) and the one right answer to it."""
+    """A prompt (messages, or text) and the one right answer to it; ``tools`` go with messages."""
 
     prompt: Messages | str
     answer: str
+    tools: Sequence[Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Pair:
         if isinstance(question.prompt, str):
             prompt = modules.tokenizer.encode(question.prompt)
         else:
-            prompt = modules.prompt_ids(question.prompt)
+            prompt = modules.prompt_ids(question.prompt, question.tools)
         answer = modules.answer(self._spec, prompt, Sampling(max_tokens=limit))
         return Given(modules.text(answer.token_ids), answer.finish_reason == "stop")
 
@@ -92,6 +94,8 @@ class Fleet:
                 choice = self._client.completions.create(prompt=question.prompt, **options).choices[0]
                 return Given(choice.text, choice.finish_reason == "stop")
             messages: Any = list(question.prompt)
+            if question.tools:  # the model is told of them; a call is judged as the text that it is
+                options |= {"tools": list(question.tools), "tool_choice": "none"}
             turn = self._client.chat.completions.create(messages=messages, **options).choices[0]
             return Given(turn.message.content or "", turn.finish_reason == "stop")
         except OpenAIError as error:
@@ -123,7 +127,10 @@ def questions_of(data: Iterable[Record], name: str) -> list[Question]:
     """Questions from records in the tuner's forms; of a chat the last assistant turn is the answer."""
     found = []
     for number, record in enumerate(data):
-        question = _question(record)
+        try:
+            question = _question(record)
+        except ValueError as error:
+            raise TuningError(f"{name}, record {number}: {error}") from error
         if question is None:
             raise TuningError(f"{name}, record {number} holds no prompt with an answer of text")
         found.append(question)
@@ -131,12 +138,14 @@ def questions_of(data: Iterable[Record], name: str) -> list[Question]:
 
 
 def _question(record: Record) -> Question | None:
-    if messages := record.get("messages"):
-        turns = [
-            place for place, turn in enumerate(messages) if turn.get("role") == "assistant" and turn.get("content")
-        ]
-        return Question(messages[: turns[-1]], messages[turns[-1]]["content"]) if turns and turns[-1] else None
+    tools = tools_of(record.get("tools"))
+    if record.get("messages"):
+        messages = messages_of(record["messages"])
+        turns = [place for place, turn in enumerate(messages) if turn["role"] == "assistant" and turn["content"]]
+        return Question(messages[: turns[-1]], messages[turns[-1]]["content"], tools) if turns and turns[-1] else None
     prompt, answer = record.get("prompt"), record.get("completion")
+    if isinstance(prompt, list):
+        prompt = messages_of(prompt)
     if isinstance(answer, list):
         answer = answer[0].get("content") if len(answer) == 1 else None
-    return Question(prompt, answer) if prompt and isinstance(answer, str) and answer else None
+    return Question(prompt, answer, tools) if prompt and isinstance(answer, str) and answer else None

@@ -74,10 +74,10 @@ class Modules:
         with self._decoder.disable_adapter():
             yield self._decoder
 
-    def prompt_ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    def prompt_ids(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> list[int]:
         """Token ids of a chat, with the assistant's turn opened."""
         ids: list[int] = self.tokenizer.apply_chat_template(
-            list(messages), add_generation_prompt=True, tokenize=True, return_dict=False
+            list(messages), tools=tools, add_generation_prompt=True, tokenize=True, return_dict=False
         )
         return ids
 
