@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tuner.__main__ import missing, read
+from tuner.__main__ import _do, missing, read
 from tuner.cells import FULL, QUICK, ROWS, Measurement, Plan, Recipe, Training, cells, from_json, to_json
 from tuner.report import above, at_most, bars, not_below, report
 
@@ -49,6 +50,21 @@ def test_a_stopped_bench_goes_on_with_what_is_missing(tmp_path: Path) -> None:
     assert list(missing(PLAN, tmp_path)) == [second, *rest]
     assert read(PLAN, tmp_path) == {first.name: {"steps": 1}}
     assert {cell.name.split("-")[1] for cell in missing(PLAN, tmp_path, "arith-1-")} == {"1"}
+
+
+def test_the_cpu_seconds_of_a_cell_are_work_and_not_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, str] = {}
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        seen.update(options["env"])
+        return subprocess.CompletedProcess(command, 0, '{"steps": 1}\n')
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setenv("PATH", "/somewhere")
+    cell = cells(PLAN)[0]
+    assert _do(cell, tmp_path, tmp_path)
+    assert (seen["OMP_WAIT_POLICY"], seen["PATH"]) == ("PASSIVE", "/somewhere")
+    assert read(PLAN, tmp_path)[cell.name]["steps"] == 1
 
 
 def test_the_table_pools_seeds_and_compares_costs() -> None:
