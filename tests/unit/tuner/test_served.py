@@ -52,7 +52,8 @@ def test_tools_may_be_json_and_none_are_none() -> None:
     assert tools_of('[{"type": "function", "function": {"name": "f"}}]') == tools_of(
         [{"type": "function", "function": {"name": "f"}}]
     )
-    assert [tools_of(nothing) for nothing in (None, [], "", "[]")] == [None] * 4
+    empty: list[Any] = [None, [], "", "[]"]
+    assert [tools_of(given) for given in empty] == [None] * 4
 
 
 def test_nulls_that_a_column_brings_go_at_any_depth() -> None:
