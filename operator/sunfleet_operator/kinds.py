@@ -47,7 +47,7 @@ ALL: Final = (
     Kind("ControllerRevision", "apps/v1", "controllerrevisions", ("get", "list", "create", "patch", "delete")),
     Kind("Service", "v1", "services", ("get", "create", "patch")),
     Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets", ("get", "create", "patch")),
-    Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies", ("get", "create", "patch", "delete")),
+    Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies", _CHILD),
     Kind("Pod", "v1", "pods", ("list", "watch", "patch", "delete")),
     Kind("PodLog", "v1", "pods/log", ("get",)),
     Kind("HorizontalPodAutoscaler", "autoscaling/v2", "horizontalpodautoscalers", ("list",)),

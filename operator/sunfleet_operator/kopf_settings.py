@@ -10,13 +10,27 @@ from sunfleet_api import names
 from sunfleet_operator.settings import Settings
 
 
+class NoEssence(kopf.DiffBaseStorage):
+    """No handler asks what changed, so nobody needs a copy of every object at every event: a tenth of the process's
+    work."""
+
+    def build(self, **_: object) -> kopf.BodyEssence:
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: object) -> kopf.BodyEssence | None:
+        return kopf.BodyEssence()
+
+    def store(self, **_: object) -> None:
+        """Nothing is kept, least of all in an annotation."""
+
+
 def configure(kopf_settings: kopf.OperatorSettings, settings: Settings) -> None:
     """Change kopf's settings in place, as its start-up handlers do."""
     # kopf never marks our objects, since only on.event is used; if a handler ever does, it must not be as
     # "kopf.zalando.org".
     kopf_settings.persistence.finalizer = f"{names.GROUP}/kopf"
     kopf_settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=f"kopf.{names.GROUP}")
-    kopf_settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=f"kopf.{names.GROUP}")
+    kopf_settings.persistence.diffbase_storage = NoEssence()
     # Log lines become Events otherwise; ours are written on transitions only.
     kopf_settings.posting.enabled = False
     kopf_settings.posting.level = logging.WARNING
@@ -32,7 +46,7 @@ def configure(kopf_settings: kopf.OperatorSettings, settings: Settings) -> None:
     kopf_settings.networking.connect_timeout = 10
     # Only children of ours cross the network, not every pod of the cluster.
     ours = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
-    for resource in ("pods", "deployments", "jobs"):
+    for resource in ("pods", "deployments", "jobs", "networkpolicies"):
         kopf_settings.watching.label_selectors[resource] = ours
     # Of a Namespace only its end matters.
     kopf_settings.watching.field_selectors["namespaces"] = "status.phase=Terminating"

@@ -1,4 +1,4 @@
-"""All reads of one reconcile, into one frozen value. Reads are live: a stale cache never decides."""
+"""All reads of one reconcile, into one frozen value."""
 
 from __future__ import annotations
 

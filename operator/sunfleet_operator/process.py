@@ -55,6 +55,10 @@ class Operator:
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _prometheus: Prometheus | None = None
     _engines: AdminPorts | None = None
+    _store: Recalling = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._store = Recalling(self.cluster, self.settings.recall_seconds)
 
     async def start(self) -> None:
         """Learn who uses whom, queue everything, then let the workers go."""
@@ -63,14 +67,14 @@ class Operator:
                 metrics.READY.labels(kind, status).set_function(partial(self.index.ready, kind, status))
         await self._resync_until_it_works()
         scaler = self._scaler()
-        store = Recalling(self.cluster, self.settings.recall_seconds)
         prometheus = self.settings.prometheus
         analyst = Analyst(self._prometheus, prometheus.matchers, prometheus.window_seconds)
         self._engines = AdminPorts()
         reconcile = Reconciler(
-            store,
+            self._store,
             self.index,
             defaults(self.settings),
+            live=self.cluster,
             told=scaler.told,
             noted=scaler.note,
             measure=analyst.measure,
@@ -101,11 +105,18 @@ class Operator:
         if self._engines is not None:
             await self._engines.close()
 
-    def seen(self, kind: str, live: Json, *, gone: bool) -> None:
-        """A watch event: queue the object, or its owner, and whoever depends on it."""
+    def seen(self, kind: str, live: Json, type_: str | None) -> None:
+        """A watch event: queue the object, or its owner, and whoever depends on it.
+
+        ``type_`` is Kubernetes' word for what happened, ``None`` for an object that was listed when the watch began.
+        """
         metrics.WATCH_EVENTS.labels(kind).inc()
         metrics.LAST_WATCH_EVENT.set_to_current_time()
         self.health.saw_event()
+        gone = type_ == "DELETED"
+        news = self._store.told(kind, live, gone=gone, relisted=type_ is None)
+        if kind == "NetworkPolicy" and not news:
+            return  # what this process wrote a moment ago
         concerned = self._concerned(kind, live, gone=gone)
         if kind in {MODEL, DECODER} and self.echoes.heard(key_of(kind, live), live, gone=gone):
             concerned.discard(key_of(kind, live))
@@ -139,6 +150,7 @@ class Operator:
     async def resync(self) -> None:
         """Look at everything again."""
         self.index.listing()
+        self._store.forget()
         models, decoders, pools, profiles, tunings = await asyncio.gather(
             self.cluster.list_served(MODEL),
             self.cluster.list_served(DECODER),

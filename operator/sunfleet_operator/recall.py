@@ -1,25 +1,23 @@
-"""What this process read or wrote a moment ago and nobody else should touch: not asked for again.
+"""What this process read, wrote or was told a moment ago is not asked for again.
 
 While hundreds of objects come up, each is looked at several times within a minute, and each look asked for the same
-Service, budget and records. What others write (objects of people, Deployments' status, Jobs, pods) is always
-read live. A change of the rest by somebody else is seen with the first look after ``seconds``.
+dozen objects. Children that only the operator writes are remembered for ``seconds``; objects that are watched as well,
+and a watch event corrects them before it makes anybody look: a look knows at least what led to it. What nobody watches
+and others write (ConfigMaps, Namespaces, Events, logs) is always read live.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol
 
 from sunfleet_operator.apply import Writer
+from sunfleet_operator.cluster import UnavailableError
+from sunfleet_operator.memory import LISTS, OBJECTS, WATCHED, Memory
 from sunfleet_operator.observe import Reader
 from sunfleet_operator.types import Json, Manifest, Ref
-
-# Only the operator writes these; a record's content cannot even be changed. A NetworkPolicy is read each time all the
-# same: without it everybody reaches the pods.
-_OURS: Final = frozenset({"Service", "PodDisruptionBudget", "ControllerRevision"})
-_Place = tuple[str, str, str]
-_Query = tuple[str, str, frozenset[tuple[str, str]]]
 
 
 class Store(Reader, Writer, Protocol):
@@ -30,22 +28,20 @@ class Recalling:
     """A :class:`Store` over another one. Not thread-safe."""
 
     def __init__(self, store: Store, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store, self._seconds, self._clock = store, seconds, clock
-        self._objects: dict[_Place, tuple[float, Json]] = {}
-        self._lists: dict[_Query, tuple[float, Sequence[Json]]] = {}
-        self._swept = clock()
+        self._store, self._memory = store, Memory(seconds, clock)
 
     async def get(self, kind: str, namespace: str, name: str) -> Json | None:
-        self._sweep()
-        place = (kind, namespace, name)
-        known = self._objects.get(place)
-        if known is not None and self._fresh(known[0]):
-            return known[1]
-        began, found = self._clock(), await self._store.get(kind, namespace, name)
-        self._objects.pop(place, None)
+        if kind not in OBJECTS:
+            return await self._store.get(kind, namespace, name)
+        known = self._memory.object(kind, namespace, name)
+        if known is not None:
+            return known
+        began = self._memory.begin()
+        with self._asking():
+            found = await self._store.get(kind, namespace, name)
         # Something that is missing is about to be made: nothing is remembered of it.
-        if found is not None and kind in _OURS:
-            self._objects[place] = (began, found)
+        if found is not None:
+            self._memory.read_object(kind, began, found)
         return found
 
     async def list(
@@ -56,14 +52,15 @@ class Recalling:
         labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
     ) -> Sequence[Json]:
-        if kind not in _OURS or not labels or fields:
+        if kind not in LISTS or not labels or fields:
             return await self._store.list(kind, namespace, labels=labels, fields=fields)
-        query = (kind, namespace, frozenset(labels.items()))
-        known = self._lists.get(query)
-        if known is not None and self._fresh(known[0]):
-            return known[1]
-        began, found = self._clock(), await self._store.list(kind, namespace, labels=labels)
-        self._lists[query] = (began, found)
+        known = self._memory.list(kind, namespace, labels)
+        if known is not None:
+            return known
+        began = self._memory.begin()
+        with self._asking():
+            found = await self._store.list(kind, namespace, labels=labels)
+        self._memory.read_list(kind, namespace, labels, began, found)
         return found
 
     async def list_served(self, kind: str, *, labels: Mapping[str, str] | None = None) -> Sequence[Json]:
@@ -76,47 +73,63 @@ class Recalling:
         return self._store.serves(namespace)
 
     async def apply(self, manifest: Manifest, manager: str, *, subresource: str = "") -> Json:
-        """A write that fails may have been carried out all the same, so what was known goes before it."""
-        meta = manifest["metadata"]
-        self._forget(manifest["kind"], meta["namespace"], meta["name"], meta.get("labels") or {})
-        began, live = self._clock(), await self._store.apply(manifest, manager, subresource=subresource)
-        if manifest["kind"] in _OURS:
-            self._objects[manifest["kind"], meta["namespace"], meta["name"]] = (began, live)
+        kind = manifest["kind"]
+        with self._writing(kind, manifest):
+            live = await self._store.apply(manifest, manager, subresource=subresource)
+        self._memory.wrote(kind, live)
         return live
 
     async def create(self, manifest: Manifest) -> Json:
         return await self._store.create(manifest)
 
     async def delete(self, ref: Ref, *, grace_seconds: int | None = None) -> None:
-        self._forget(ref.kind, ref.namespace, ref.name, None)
-        await self._store.delete(ref, grace_seconds=grace_seconds)
+        with self._writing(ref.kind, {"metadata": {"namespace": ref.namespace, "name": ref.name}}):
+            await self._store.delete(ref, grace_seconds=grace_seconds)
+        if ref.kind == "Pod":  # it counts for as long as it drains
+            self._memory.forget(ref.kind, ref.namespace, ref.name)
+        else:
+            self._memory.removed(ref.kind, ref.namespace, ref.name)
 
     async def set_finalizers(self, kind: str, live: Json, finalizers: Sequence[str], manager: str) -> Json:
-        return await self._store.set_finalizers(kind, live, finalizers, manager)
+        with self._writing(kind, live):
+            after = await self._store.set_finalizers(kind, live, finalizers, manager)
+        self._memory.wrote(kind, after)
+        return after
+
+    def told(self, kind: str, live: Json, *, gone: bool, relisted: bool = False) -> bool:
+        """A watch event; whether it is news. After a gap in the watch everything is ``relisted``, and what was deleted
+        meanwhile is never told: all that is known of the kind goes."""
+        if kind not in WATCHED:
+            return True
+        if relisted:
+            self._memory.clear(kind)
+        return self._memory.told(kind, live, gone=gone)
+
+    def forget(self) -> None:
+        """Everything is to be read again."""
+        self._memory.clear()
 
     @property
     def remembered(self) -> int:
         """Objects and lists that are known now."""
-        return len(self._objects) + len(self._lists)
+        return len(self._memory)
 
-    def _fresh(self, since: float) -> bool:
-        return self._clock() - since < self._seconds
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Where requests get no answer, watches may tell nothing either."""
+        try:
+            yield
+        except UnavailableError:
+            self._memory.clear()
+            raise
 
-    def _forget(self, kind: str, namespace: str, name: str, labels: Mapping[str, str] | None) -> None:
-        """``labels`` of ``None``: any list of the namespace may have held it."""
-        if kind not in _OURS:
-            return
-        self._objects.pop((kind, namespace, name), None)
-        held = set(labels.items()) if labels is not None else None
-        for query in [
-            query for query in self._lists if query[:2] == (kind, namespace) and (held is None or query[2] <= held)
-        ]:
-            del self._lists[query]
-
-    def _sweep(self) -> None:
-        """Now and then what is too old goes, so that objects that are gone leave nothing behind."""
-        if self._fresh(self._swept):
-            return
-        self._swept = self._clock()
-        self._objects = {place: known for place, known in self._objects.items() if self._fresh(known[0])}
-        self._lists = {query: known for query, known in self._lists.items() if self._fresh(known[0])}
+    @contextmanager
+    def _writing(self, kind: str, target: Json) -> Iterator[None]:
+        """A write that fails may have been carried out all the same."""
+        try:
+            with self._asking():
+                yield
+        except BaseException:
+            meta = target["metadata"]
+            self._memory.forget(kind, meta.get("namespace", ""), meta["name"], meta.get("labels"))
+            raise

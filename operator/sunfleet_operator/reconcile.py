@@ -15,6 +15,7 @@ from sunfleet_operator.engines import Engines, Faults, NoEngines
 from sunfleet_operator.figures import ByRevision
 from sunfleet_operator.index import Index
 from sunfleet_operator.observe import (
+    Reader,
     observe_decoder,
     observe_model,
     observe_namespace,
@@ -33,11 +34,11 @@ from sunfleet_operator.observed import (
     ObservedTuning,
 )
 from sunfleet_operator.plan import decoder, model, namespace, pool, profile, tuning
-from sunfleet_operator.plan.actions import Load, Plan
+from sunfleet_operator.plan.actions import Delete, Load, Plan, Scale
 from sunfleet_operator.plan.common import told_refusal
 from sunfleet_operator.recall import Store
 from sunfleet_operator.told import Told
-from sunfleet_operator.types import DECODER, MODEL, NAMESPACE, POOL, PROFILE, TUNING, Json, Key
+from sunfleet_operator.types import DECODER, MODEL, NAMESPACE, POOL, PROFILE, TUNING, Json, Key, name_of, spec_of
 
 logger = logging.getLogger(__name__)
 Decided: TypeAlias = tuple[Json, Plan] | None
@@ -66,6 +67,7 @@ class Reconciler:
         index: Index,
         defaults: Defaults,
         *,
+        live: Reader | None = None,
         now: Callable[[], datetime] = utc_now,
         told: Callable[[Key], Told | None] = lambda _: None,
         noted: Callable[[Key, Json | None], None] = lambda _, __: None,
@@ -74,11 +76,14 @@ class Reconciler:
         faults: Faults | None = None,
         settled: Callable[[Key, Json], None] = lambda _, __: None,
     ) -> None:
-        """``told`` is what the scaler decided; ``noted`` hears what an object is together with its profiles;
-        ``measure`` says how requests of a canary went; ``engines`` reaches the pods of pools, and ``faults`` is what
-        their reconciles tell those of tasks; ``settled`` hears of an object whose new status leaves nothing to do.
+        """``live`` reads what is so now, where ``store`` may tell what was so a moment ago.
+
+        ``told`` is what the scaler decided; ``noted`` hears what an object is together with its profiles; ``measure``
+        says how requests of a canary went; ``engines`` reaches the pods of pools, and ``faults`` is what their
+        reconciles tell those of tasks; ``settled`` hears of an object whose new status leaves nothing to do.
         """
         self._store, self._index, self._defaults, self._now = store, index, defaults, now
+        self._live: Reader = live or store
         self._measure, self._told, self._noted, self._settled = measure, told, noted, settled
         self._engines, self._faults = engines or NoEngines(), faults or Faults()
 
@@ -95,12 +100,13 @@ class Reconciler:
         return plan.requeue_after if plan else None
 
     async def _run(self, key: Key) -> Plan | None:
-        seen = await self._observe(key)
-        if seen is None:
+        found = await self._look(key)
+        if found is None:
             if key.kind == POOL:
                 self._faults.note(key, {})
             return None
-        live, plan = seen.live, self._plan(seen)
+        seen, plan = found
+        live = seen.live
         if key.kind == POOL:
             self._faults.note(key, plan.faults or {})
         self._noted(key, plan.effective)
@@ -127,6 +133,16 @@ class Reconciler:
             self._settled(key, after)
         return plan
 
+    async def _look(self, key: Key) -> tuple[Observed, Plan] | None:
+        """What is there and what to do. What is remembered may decide to wait or to make something; before anything is
+        taken away everything is read again."""
+        seen = await self._observe(key, self._store)
+        plan = self._plan(seen) if seen is not None else None
+        if seen is not None and plan is not None and takes_away(seen, plan) and self._live is not self._store:
+            seen = await self._observe(key, self._live)
+            plan = self._plan(seen) if seen is not None else None
+        return None if seen is None or plan is None else (seen, plan)
+
     async def _retried(self, key: Key, plan: Plan, told: str) -> Plan:
         """``plan`` whose status goes on to tell of the refusal until its writes went through.
 
@@ -146,31 +162,31 @@ class Reconciler:
 
     async def decide(self, key: Key, *, refusal: str = "") -> Decided:
         """The live object and the plan for it; ``None`` when it is gone."""
-        seen = await self._observe(key)
+        seen = await self._observe(key, self._store)
         return None if seen is None else (seen.live, self._plan(seen, refusal=refusal))
 
-    async def _observe(self, key: Key) -> Observed | None:
+    async def _observe(self, key: Key, reader: Reader) -> Observed | None:
         presets = self._defaults.profile_namespace
         seen: Observed | None
         if key.kind == NAMESPACE:
-            seen = await observe_namespace(self._store, key)
+            seen = await observe_namespace(reader, key)
         elif key.kind == PROFILE:
-            seen = await observe_profile(self._store, self._index, key, presets)
+            seen = await observe_profile(reader, self._index, key, presets)
         elif key.kind == DECODER:
-            seen = await observe_decoder(self._store, self._index, key, presets)
+            seen = await observe_decoder(reader, self._index, key, presets)
         elif key.kind == TUNING:
-            seen = await observe_tuning(self._store, key)
+            seen = await observe_tuning(reader, key)
         elif key.kind == POOL:
-            seen = await observe_pool(self._store, self._index, key, self._engines, presets)
+            seen = await observe_pool(reader, self._index, key, self._engines, presets)
         else:
-            seen = await self._observe_task(key, presets)
+            seen = await self._observe_task(key, reader, presets)
         return seen
 
-    async def _observe_task(self, key: Key, presets: str) -> ObservedModel | None:
-        task = await observe_model(self._store, self._index, key, presets, self._faults)
+    async def _observe_task(self, key: Key, reader: Reader, presets: str) -> ObservedModel | None:
+        task = await observe_model(reader, self._index, key, presets, self._faults)
         if task is None:
             return None
-        task = await observe_needs(self._store, task, model.needs(task))
+        task = await observe_needs(reader, task, model.needs(task))
         return replace(task, measured=await self._measure(task.live, self._now()))
 
     def _plan(self, seen: Observed, *, refusal: str = "") -> Plan:
@@ -191,6 +207,21 @@ class Reconciler:
             case ObservedModel():
                 seen = replace(seen, told=self._told(seen.key))
                 return model.plan(seen, self._defaults, self._now(), refusal=refusal)
+
+
+def takes_away(seen: Observed, plan: Plan) -> bool:
+    """Whether a plan ends pods, forgets a record or lets an object go; Jobs that have answered do not count."""
+    deployments = seen.children.deployments if isinstance(seen, ObservedDecoder | ObservedModel | ObservedPool) else ()
+    wanted = {name_of(live): int(spec_of(live).get("replicas", 1)) for live in deployments}
+    return plan.finalizer is False or any(
+        (isinstance(write, Delete) and write.ref.kind != "Job")
+        or (isinstance(write, Scale) and _replicas(write) < wanted.get(name_of(write.manifest), 0))
+        for write in (*plan.before, *plan.after)
+    )
+
+
+def _replicas(write: Scale) -> int:
+    return int(spec_of(write.manifest)["replicas"])
 
 
 def _told(seen: Observed, live: Json) -> Observed:

@@ -97,8 +97,8 @@ class Settings(BaseSettings):
     resync_seconds: float = Field(default=600, gt=0)
     backoff_first_seconds: float = Field(default=0.5, gt=0)
     backoff_max_seconds: float = Field(default=300, gt=0)
-    # Children that nobody else should write are not read again for so long.
-    recall_seconds: float = Field(default=60, ge=0)
+    # Watched objects, and children that nobody else should write, are not read again for so long.
+    recall_seconds: float = Field(default=120, ge=0)
     # A watch without any event for so long is opened anew. The API server sends a bookmark every minute, so a longer
     # silence means that the connection is dead.
     watch_silence_seconds: float = Field(default=70, gt=0)

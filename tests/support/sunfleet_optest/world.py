@@ -17,6 +17,7 @@ from sunfleet_operator.figures import ByRevision
 from sunfleet_operator.index import Index
 from sunfleet_operator.observed import Defaults
 from sunfleet_operator.plan.actions import Plan
+from sunfleet_operator.recall import Recalling
 from sunfleet_operator.reconcile import Reconciler
 from sunfleet_operator.told import Told
 from sunfleet_operator.types import DECODER, MODEL, POOL, PROFILE, TUNING, Json, Key
@@ -75,14 +76,15 @@ class World:
         self.engines = PoolPods(self.store)
         self.faults = Faults()
         self.settled: Callable[[Key, Json], None] = lambda _, __: None
+        self.recalling: Recalling | None = None  # stands before the store
 
     def reconciler(self) -> Reconciler:
         """A new one knows nothing but what is stored, as after a restart."""
         index = Index()
         index.rebuild(self.store.all(MODEL), self.store.all(DECODER), self.store.all(POOL))
         return Reconciler(
-            self.store, index, self.defaults,
-            now=lambda: self.now, told=self.told, noted=self.noted, measure=self._measure,
+            self.recalling or self.store, index, self.defaults,
+            live=self.store, now=lambda: self.now, told=self.told, noted=self.noted, measure=self._measure,
             engines=self.engines, faults=self.faults,
             settled=self.settled,
         )  # fmt: skip

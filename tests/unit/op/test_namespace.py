@@ -112,7 +112,7 @@ async def test_a_namespace_is_worked_on_from_its_deletion_until_it_is_gone(
 ) -> None:
     operator = _operator(queue)
     for _ in range(3):
-        operator.seen(NAMESPACE, live, gone=gone)
+        operator.seen(NAMESPACE, live, "DELETED" if gone else "MODIFIED")
     assert len(queue) == queued
 
 

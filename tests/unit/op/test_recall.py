@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sunfleet_api import names
 from sunfleet_operator.echoes import Echoes
 from sunfleet_operator.recall import Recalling
 from sunfleet_operator.types import Json, Key, Ref
@@ -17,7 +18,7 @@ SECONDS = 60.0
 SERVICE = {
     "apiVersion": "v1",
     "kind": "Service",
-    "metadata": {"name": "base-decode", "namespace": "team", "labels": {"a": "1"}},
+    "metadata": {"name": "base-decode", "namespace": "team", "labels": {names.LABEL_MODEL: "1"}},
     "spec": {"clusterIP": "None"},
 }
 RECORD = {**SERVICE, "apiVersion": "apps/v1", "kind": "ControllerRevision", "data": {"record": "weights"}}
@@ -82,38 +83,27 @@ async def test_what_is_missing_is_asked_for_again(store: Counting, recalling: Re
     assert await _get(recalling) is not None
 
 
-async def test_what_others_write_is_always_read(store: Counting, recalling: Recalling) -> None:
-    store.put(decoder())
+async def test_what_nobody_watches_and_others_write_is_always_read(store: Counting, recalling: Recalling) -> None:
     for _ in range(2):
-        await recalling.get("SharedDecoder", "team", "base")
-        await recalling.list("Pod", "team", labels={"a": "1"})
-        await recalling.list("Deployment", "team", labels={"a": "1"})
-    assert len(store.taken()) == 6
+        await recalling.get("ConfigMap", "team", "prompts")
+        await recalling.get("Namespace", "", "team")
+        await recalling.list("Event", "team", fields={"reason": "FailedCreate"})
+        await recalling.list("Pod", "team", labels={"app.kubernetes.io/managed-by": "sunfleet"})
+    assert len(store.taken()) == 8
 
 
-async def test_who_may_reach_pods_is_read_each_time(store: Counting, recalling: Recalling) -> None:
-    """A policy that somebody deletes comes back with the next look, and not a minute later."""
-    await recalling.apply({**SERVICE, "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}, "m")
-    for _ in range(2):
-        await _get(recalling, "NetworkPolicy")
-    assert store.taken() == ["get NetworkPolicy"] * 2
-
-
-async def test_a_write_ends_what_was_known_of_its_object_and_of_the_lists_that_may_hold_it(
-    store: Counting, recalling: Recalling
-) -> None:
-    for labels in ({"a": "1"}, {"a": "2"}):
-        await recalling.list("ControllerRevision", "team", labels=labels)
+async def test_what_is_written_is_known_and_so_is_what_is_deleted(store: Counting, recalling: Recalling) -> None:
+    for name in ("1", "2"):
+        await recalling.list("ControllerRevision", "team", labels={names.LABEL_MODEL: name})
     store.taken()
     await recalling.apply(RECORD, "m")
-    found = await recalling.list("ControllerRevision", "team", labels={"a": "1"})
+    found = await recalling.list("ControllerRevision", "team", labels={names.LABEL_MODEL: "1"})
     assert [live["metadata"]["name"] for live in found] == ["base-decode"]
-    await recalling.list("ControllerRevision", "team", labels={"a": "2"})
-    assert store.taken() == ["list ControllerRevision"]
-    live = store.one("ControllerRevision", "base-decode")
-    await recalling.delete(Ref.of("ControllerRevision", live))
+    assert await recalling.list("ControllerRevision", "team", labels={names.LABEL_MODEL: "2"}) == ()
+    await recalling.delete(Ref.of("ControllerRevision", store.one("ControllerRevision", "base-decode")))
+    assert await recalling.list("ControllerRevision", "team", labels={names.LABEL_MODEL: "1"}) == ()
+    assert store.taken() == []
     assert await _get(recalling, "ControllerRevision") is None
-    assert await recalling.list("ControllerRevision", "team", labels={"a": "1"}) == []
 
 
 async def test_a_write_that_failed_may_have_been_carried_out(store: Counting, recalling: Recalling) -> None:
@@ -133,7 +123,7 @@ async def test_objects_that_are_gone_leave_nothing_behind(
     store: Counting, recalling: Recalling, clock: list[float]
 ) -> None:
     await recalling.apply(SERVICE, "m")
-    await recalling.list("ControllerRevision", "team", labels={"a": "1"})
+    await recalling.list("ControllerRevision", "team", labels={names.LABEL_MODEL: "1"})
     clock[0] = SECONDS
     await recalling.get("Service", "team", "another")
     assert recalling.remembered == 0

@@ -87,7 +87,12 @@ def test_kopf_differs_from_its_defaults_where_that_matters() -> None:
             # An unknown name would be set without a word, and do nothing.
             assert field in {known.name for known in dataclasses.fields(getattr(defaults, group))}
             assert _field(ours, group, field) != _field(defaults, group, field), f"{group}.{field}"
-    assert {str(s.any_name) for s in ours.watching.label_selectors} == {"pods", "deployments", "jobs"}
+    assert {str(s.any_name) for s in ours.watching.label_selectors} == {
+        "pods",
+        "deployments",
+        "jobs",
+        "networkpolicies",
+    }
     assert {str(s.any_name) for s in ours.watching.field_selectors} == {"namespaces"}
     assert "kopf.zalando.org" not in str(vars(ours.persistence.progress_storage))
 
