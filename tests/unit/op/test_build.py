@@ -249,3 +249,22 @@ async def test_a_revisions_pods_prefer_different_nodes_and_zones_and_a_user_may_
         by_node, by_zone = live["spec"]["template"]["spec"]["topologySpreadConstraints"]
         assert (by_node["whenUnsatisfiable"], by_zone["whenUnsatisfiable"]) == (hard, "ScheduleAnyway")
         assert by_node["labelSelector"] == live["spec"]["selector"]
+
+
+MESH = {"traffic.sidecar.istio.io/includeInboundPorts": str(names.ENGINE_PORT)}
+
+
+async def test_a_mesh_gets_the_api_and_is_kept_from_kv() -> None:
+    """It knows pods by the ports that their Services name; what is said to it reaches every engine and no selector."""
+    template = {"metadata": {"annotations": MESH, "labels": {"sidecar.istio.io/inject": "true"}}}
+    world = await _world(decoder(template=template), model(template=template))
+    for owner in ("base", "maths"):
+        (live,) = world.deployments(owner).values()
+        made, selector = live["spec"]["template"]["metadata"], live["spec"]["selector"]["matchLabels"]
+        assert made["annotations"].items() >= MESH.items()
+        assert made["labels"]["sidecar.istio.io/inject"] == "true"
+        assert selector.items() < made["labels"].items()
+        assert not [label for label in selector if "istio" in label]
+    for service in world.store.all("Service"):
+        assert service["spec"]["clusterIP"] == "None"
+        assert [(port["name"], port["port"]) for port in service["spec"]["ports"]] == [("http", names.ENGINE_PORT)]
