@@ -24,7 +24,7 @@ from kubernetes.aio.client.exceptions import ApiException
 
 from sunfleet_operator import metrics
 from sunfleet_operator.kinds import BY_NAME
-from sunfleet_operator.types import Json, Manifest, Ref
+from sunfleet_operator.types import Json, Listed, Manifest, Ref
 
 APPLY = "application/apply-patch+yaml"
 
@@ -111,10 +111,11 @@ class Cluster:
         for name, wanted in (("labelSelector", labels), ("fieldSelector", fields)):
             if wanted:
                 query.append((name, ",".join(f"{key}={value}" for key, value in sorted(wanted.items()))))
-        found: list[Json] = []
+        found = Listed()
         while True:
             page = await self._request("GET", BY_NAME[kind].path(namespace), query=query)
             found += page["items"]
+            found.version = found.version or str(page["metadata"].get("resourceVersion") or "")
             more = page["metadata"].get("continue")
             if not more:
                 return found

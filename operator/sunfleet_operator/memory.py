@@ -14,7 +14,19 @@ from typing import Final
 
 from sunfleet_api import names
 from sunfleet_operator.plan import jobs
-from sunfleet_operator.types import DECODER, MODEL, POOL, PROFILE, TUNING, Json, labels_of, metadata, name_of, owner_of
+from sunfleet_operator.types import (
+    DECODER,
+    MODEL,
+    POOL,
+    PROFILE,
+    TUNING,
+    Json,
+    Listed,
+    labels_of,
+    metadata,
+    name_of,
+    owner_of,
+)
 
 # Only the operator writes these, and nobody watches them; a record's content cannot even be changed.
 _OURS: Final = frozenset({"Service", "PodDisruptionBudget", "ControllerRevision"})
@@ -36,6 +48,7 @@ _Query = frozenset[tuple[str, str]]
 class _List:
     since: float
     items: dict[str, Json]  # by name
+    version: str = ""  # of the cluster when it was read
 
 
 class Memory:
@@ -88,7 +101,9 @@ class Memory:
         if owner is None or not self._untouched((kind, *owner), began):
             return
         items = {name_of(live): live for live in found}
-        self._lists[kind].setdefault(owner, {})[frozenset(labels.items())] = _List(began[0], items)
+        self._lists[kind].setdefault(owner, {})[frozenset(labels.items())] = _List(
+            began[0], items, found.version if isinstance(found, Listed) else ""
+        )
         if kind == "Job":
             self._drop("Pod", owner)
 
@@ -170,12 +185,15 @@ class Memory:
 
     @staticmethod
     def _enter(lists: dict[_Query, _List], query: _Query, live: Json, *, gone: bool) -> None:
-        """Into one list. What it does not hold yet may be older than the list: that is read anew."""
+        """Into one list. What it does not hold is new, or older than the list and gone by then; where that cannot be
+        told it is read anew."""
         known, name = lists[query], name_of(live)
         belongs = not gone and query <= labels_of(live).items()
         if name not in known.items:
-            if belongs:
+            if belongs and not known.version.isdecimal():
                 del lists[query]
+            elif belongs and _version(live) > int(known.version):
+                known.items[name] = live
         elif _newer(live, known.items[name]):
             if belongs:
                 known.items[name] = live
@@ -215,13 +233,14 @@ class Memory:
 
 
 def _newer(live: Json, known: Json | None) -> bool:
-    """Whether it is a later version; also when that cannot be told."""
-    if known is None:
-        return True
-    try:
-        return int(metadata(live)["resourceVersion"]) > int(metadata(known)["resourceVersion"])
-    except (KeyError, ValueError):
-        return True
+    """Whether it is a later version; also where that cannot be told."""
+    version = _version(live)
+    return known is None or not version or version > _version(known)
+
+
+def _version(live: Json) -> int:
+    text = str(metadata(live).get("resourceVersion"))
+    return int(text) if text.isdecimal() else 0
 
 
 def _place(live: Json) -> _Place:

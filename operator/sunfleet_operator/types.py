@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,6 +12,15 @@ from sunfleet_api import names
 Json: TypeAlias = Mapping[str, Any]
 # A manifest under construction.
 Manifest: TypeAlias = dict[str, Any]
+
+
+class Listed(list[Json]):
+    """Objects of a list as it was at ``version`` of the cluster; empty where that is not known."""
+
+    def __init__(self, found: Iterable[Json] = (), version: str = "") -> None:
+        super().__init__(found)
+        self.version = version
+
 
 DECODER = "SharedDecoder"
 MODEL = "SunModel"

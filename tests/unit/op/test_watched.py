@@ -12,7 +12,7 @@ from sunfleet_api import names
 from sunfleet_operator.cluster import UnavailableError
 from sunfleet_operator.memory import WATCHED
 from sunfleet_operator.recall import Recalling
-from sunfleet_operator.types import Json
+from sunfleet_operator.types import Json, Listed
 from sunfleet_optest.objects import decoder, model
 from sunfleet_optest.store import Store
 from sunfleet_optest.world import World
@@ -33,6 +33,7 @@ class Asked(Store):
     def __init__(self) -> None:
         super().__init__()
         self.reads = 0
+        self.version = ""  # of lists
         self.meanwhile: Callable[[], object] = lambda: None
 
     def hold(self, *found: Document) -> None:
@@ -51,7 +52,7 @@ class Asked(Store):
         self.reads += 1
         found = await super().list(kind, *args, **more)
         self.meanwhile()
-        return found
+        return Listed(found, self.version)
 
 
 @pytest.fixture
@@ -116,7 +117,18 @@ async def test_a_policy_that_somebody_deletes_is_missing_at_once(store: Asked, r
     assert await recalling.get("NetworkPolicy", "team", "maths-1") is None
 
 
-async def test_something_new_has_its_list_read_anew(store: Asked, recalling: Recalling) -> None:
+@pytest.mark.parametrize(("version", "known"), [(9, {"maths-1": "9"}), (5, {})])
+async def test_something_new_joins_its_list_unless_it_was_gone_when_that_was_read(
+    store: Asked, recalling: Recalling, version: int, known: dict[str, str]
+) -> None:
+    store.version = "7"
+    assert await _versions(recalling, "Pod") == {}
+    recalling.told("Pod", _live("Pod", version=version), gone=False)
+    assert await _versions(recalling, "Pod") == known
+    assert store.reads == 1
+
+
+async def test_something_new_has_a_list_of_unknown_age_read_anew(store: Asked, recalling: Recalling) -> None:
     """The event may be older than the list, and the object be gone again."""
     assert await _versions(recalling, "Pod") == {}
     recalling.told("Pod", _live("Pod"), gone=False)
@@ -165,8 +177,8 @@ async def test_a_watch_that_begins_anew_has_all_of_its_kind_read_again(store: As
     await _versions(recalling, "Pod")
     await _versions(recalling, "Deployment")
     store.hold(_live("Pod", "maths-2"))
-    recalling.told("Pod", {**_live("Pod", "other"), "metadata": {"name": "other", "namespace": "x"}},
-                   gone=False, relisted=True)  # fmt: skip
+    other = {"name": "other", "namespace": "x", "resourceVersion": "9"}
+    recalling.told("Pod", {**_live("Pod"), "metadata": other}, gone=False, relisted=True)
     assert list(await _versions(recalling, "Pod")) == ["maths-2"]
     assert list(await _versions(recalling, "Deployment")) == ["maths-1"]
 
