@@ -210,18 +210,18 @@ class Reconciler:
 
 
 def takes_away(seen: Observed, plan: Plan) -> bool:
-    """Whether a plan ends pods, forgets a record or lets an object go; Jobs that have answered do not count."""
+    """Whether a plan ends pods, forgets a record or lets an object go; Jobs that have answered, and those
+    that somebody suspends, do not count."""
     deployments = seen.children.deployments if isinstance(seen, ObservedDecoder | ObservedModel | ObservedPool) else ()
     wanted = {name_of(live): int(spec_of(live).get("replicas", 1)) for live in deployments}
     return plan.finalizer is False or any(
         (isinstance(write, Delete) and write.ref.kind != "Job")
-        or (isinstance(write, Scale) and _replicas(write) < wanted.get(name_of(write.manifest), 0))
+        or (
+            isinstance(write, Scale)
+            and spec_of(write.manifest).get("replicas", 0) < wanted.get(name_of(write.manifest), 0)
+        )
         for write in (*plan.before, *plan.after)
     )
-
-
-def _replicas(write: Scale) -> int:
-    return int(spec_of(write.manifest)["replicas"])
 
 
 def _told(seen: Observed, live: Json) -> Observed:
