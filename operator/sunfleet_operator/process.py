@@ -121,7 +121,13 @@ class Operator:
         if kind in {MODEL, DECODER} and self.echoes.heard(key_of(kind, live), live, gone=gone):
             concerned.discard(key_of(kind, live))
         for key in concerned:
-            self.queue.add(key)
+            if self._serves(key):
+                self.queue.add(key)
+
+    def _serves(self, key: Key) -> bool:
+        """What an object refers to may lie in a namespace of another operator, where this one may read nothing."""
+        served = self.settings.namespaces
+        return not served or not key.namespace or key.namespace in served
 
     def _concerned(self, kind: str, live: Json, *, gone: bool) -> set[Key]:
         if kind in {MODEL, DECODER, POOL}:

@@ -116,6 +116,17 @@ async def test_a_namespace_is_worked_on_from_its_deletion_until_it_is_gone(
     assert len(queue) == queued
 
 
+@pytest.mark.parametrize(("served", "queued"), [((), 2), (("team",), 1)])
+def test_what_an_object_refers_to_is_looked_at_only_where_this_operator_may(
+    queue: WorkQueue[Key], served: tuple[str, ...], queued: int
+) -> None:
+    operator = _operator(queue, namespaces=served)
+    manifest = model(decoderRef={"name": "base", "namespace": "elsewhere"})
+    meta = {**manifest["metadata"], "uid": "1", "resourceVersion": "1"}
+    operator.seen("SunModel", {**manifest, "metadata": meta}, "ADDED")
+    assert len(queue) == queued
+
+
 @pytest.fixture
 def registry() -> Iterator[kopf.OperatorRegistry]:
     """Handlers that are registered in a test are gone after it."""
