@@ -67,8 +67,9 @@ def stock_server(
     command = [str(python), "-m", "support.patient_server", *words]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            command, cwd=folder, env={**os.environ, **quiet}, stdout=log, stderr=subprocess.STDOUT
-        )
+            command, cwd=folder, env={**os.environ, **quiet}, stdout=log, stderr=subprocess.STDOUT,
+            start_new_session=True,  # as engines of Sunfleet have: the kernel shares the cores out by session
+        )  # fmt: skip
     try:
         url = f"http://127.0.0.1:{port}"
         wait_for_status(f"{url}/health", process, folder / "log")
