@@ -17,6 +17,7 @@ from sunfleet_router.engines.phases import blame, phase
 from sunfleet_router.errors import (
     QUEUE_TIMEOUT,
     BusyError,
+    CircuitOpenError,
     LegFailedError,
     PhaseTimeoutError,
     StreamCutError,
@@ -87,7 +88,8 @@ class Flow:
         call = await self._call(ask, visit, reply, request_id, headers)
         try:
             await self._try(call)
-        except (LegFailedError, PhaseTimeoutError, StreamCutError):
+        except (LegFailedError, PhaseTimeoutError, StreamCutError, CircuitOpenError):
+            # An open circuit is its engines' doing: a canary that makes one would else never be found out.
             self._answered(call, failed=True)
             raise
         self._answered(call, failed=False)

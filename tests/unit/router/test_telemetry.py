@@ -209,3 +209,12 @@ async def test_a_request_that_engines_failed_is_the_revisions_and_one_that_the_c
     await router.settled()
     found = of_revision(router)
     assert (found["ok"], found["failed"], found["tokens"]) == (0, 1, 0)
+
+
+async def test_requests_that_an_open_circuit_refuses_are_their_revisions(router: Router, engines: Engines) -> None:
+    """Else a canary whose engines fail every request is given up the later the sooner its circuit opens."""
+    engines.configure_decoders(fail_status=500)
+    answers = [await router.post(PATH, TEXT) for _ in range(12)]
+    await router.settled()
+    assert "decode_circuit_open" in str(answers[-1])
+    assert of_revision(router)["failed"] == len(answers)
