@@ -1,6 +1,6 @@
 """SUN's two legs against vLLM's ordinary prefill/decode flow, side by side on pairs of the same engine and weights.
 
-``PYTHONPATH=bench:crds:e2e:e2e/cluster python -m handover [--requests N] [--starts N] [--prompt N] [--output N]``
+``PYTHONPATH=bench:crds:e2e:e2e/cluster python -m handover [--requests N] [--starts N] [--output N] [--tiny]``
 
 Both pairs run at the same time and take turns, request by request, so that what else the machine does hits both alike.
 What counts is the ratio of neighbours. Where an engine's weights happen to lie in memory makes its steps up to a tenth
@@ -24,20 +24,21 @@ from pathlib import Path
 
 from handover.flow import Flow, Timed
 from handover.statistics import Compared, compare
+from handover.tiny import tiny_model
 from sunfleet_cluster.state import StateFolder
-from support.engines import Engines, tidy_up_on_sigterm
-from support.local_tasks import SMALL_POOL, base_prefill, decoder
+from support.engines import Engine, Engines, tidy_up_on_sigterm
+from support.local_tasks import SMALL_POOL
 from support.stock import ordinary_server
 
 WARM_UP = 3  # the first ones meet cold engines
 Times = dict[str, list[Timed]]
-Pair = Callable[[StateFolder, Path], AbstractContextManager[Flow]]
+Pair = Callable[[Path, Path, Path], AbstractContextManager[Flow]]
 
 
 @contextmanager
-def sun_pair(state: StateFolder, folder: Path) -> Iterator[Flow]:
-    """Engines of this project with the base as both modules."""
-    pair = base_prefill(state, folder), decoder(state, folder, "decode")
+def sun_pair(python: Path, model: Path, folder: Path) -> Iterator[Flow]:
+    """Engines of this project with the model as both modules."""
+    pair = [Engine(role, role, model, folder / role, python, extra_args=SMALL_POOL) for role in ("prefill", "decode")]
     running = Engines()
     try:
         running.start(*pair)
@@ -47,12 +48,11 @@ def sun_pair(state: StateFolder, folder: Path) -> Iterator[Flow]:
 
 
 @contextmanager
-def ordinary_pair(state: StateFolder, folder: Path) -> Iterator[Flow]:
+def ordinary_pair(python: Path, model: Path, folder: Path) -> Iterator[Flow]:
     """vLLM's own servers and scheduler."""
-    python, base = state.engine / "bin/python", state.models / "base"
     with (
-        ordinary_server(python, base, folder / "prefill", "kv_producer", flags=SMALL_POOL) as prefill,
-        ordinary_server(python, base, folder / "decode", "kv_consumer", flags=SMALL_POOL) as decode,
+        ordinary_server(python, model, folder / "prefill", "kv_producer", flags=SMALL_POOL) as prefill,
+        ordinary_server(python, model, folder / "decode", "kv_consumer", flags=SMALL_POOL) as decode,
     ):
         yield Flow("ordinary", prefill.url, decode.url)
 
@@ -71,10 +71,10 @@ def measure(flows: list[Flow], requests: int, prompt: int, output: int) -> Times
     return timed
 
 
-def started(pairs: Sequence[Pair], state: StateFolder, given: argparse.Namespace) -> Times:
+def started(pairs: Sequence[Pair], python: Path, model: Path, given: argparse.Namespace) -> Times:
     """What pairs take that are started in this order; they are gone afterwards."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        flows = [stack.enter_context(pair(state, Path(name) / pair.__name__)) for pair in pairs]
+        flows = [stack.enter_context(pair(python, model, Path(name) / pair.__name__)) for pair in pairs]
         return measure(flows, given.requests // given.starts, given.prompt, given.output)
 
 
@@ -85,7 +85,7 @@ def report(starts: Sequence[Times], given: argparse.Namespace) -> str:
         f"SUN against the ordinary flow, {datetime.now(UTC):%Y-%m-%d}: {requests} requests each, prompts of "
         f"{given.prompt}, answers of {given.output} tokens, {os.cpu_count()} cores.",
         "",
-        "| | SUN, median ms | ordinary, median ms | ratio of neighbours | 95 % interval |",
+        "| | SUN, median ms | ordinary, median ms | ratio of neighbours (95 %) | difference of neighbours, ms (95 %) |",
         "|---|---|---|---|---|",
     ]
     figures: dict[str, Callable[[Timed], float]] = {
@@ -103,9 +103,11 @@ def _each(timed: Times, name: str, figure: Callable[[Timed], float]) -> list[flo
 
 
 def _row(label: str, found: Compared) -> str:
+    ratio, more = found.ratio, found.more
     return (
-        f"| {label} | {found.ours * 1000:.1f} | {found.theirs * 1000:.1f} | {found.ratio:.3f} | "
-        f"{found.low:.3f} to {found.high:.3f} |"
+        f"| {label} | {found.ours * 1000:.2f} | {found.theirs * 1000:.2f} | "
+        f"{ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) | "
+        f"{more.value * 1000:+.2f} ({more.low * 1000:+.2f} to {more.high * 1000:+.2f}) |"
     )
 
 
@@ -116,20 +118,27 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=8, help="how often the engines are started, in turn")
     parser.add_argument("--prompt", type=int, default=200)
     parser.add_argument("--output", type=int, default=64)
+    parser.add_argument("--tiny", action="store_true", help="a tiny model: what the flow itself adds to a token")
     given = parser.parse_args()
     if given.starts < 2 or given.starts % 2 or given.requests < given.starts:
         parser.error("--starts: an even number, 2 or more, and --requests at least as many")
     tidy_up_on_sigterm()
     state = StateFolder.from_env()
+    python, model = state.engine / "bin/python", state.models / "base"
+    with tempfile.TemporaryDirectory() as name:
+        if given.tiny:
+            model = tiny_model(python, model, Path(name) / "tiny")
+        print(f"All:\n\n{report(list(_starts(python, model, given)), given)}")
+
+
+def _starts(python: Path, model: Path, given: argparse.Namespace) -> Iterator[Times]:
+    """What each start took; it is printed as it comes."""
     orders = ((sun_pair, ordinary_pair), (ordinary_pair, sun_pair))
-    starts: list[Times] = []
     for number in range(given.starts):
-        starts.append(started(orders[number % 2], state, given))
-        print(
-            f"Start {number + 1}, {('SUN', 'ordinary')[number % 2]} first:\n\n{report(starts[-1:], given)}\n",
-            flush=True,
-        )
-    print(f"All:\n\n{report(starts, given)}")
+        timed = started(orders[number % 2], python, model, given)
+        first = ("SUN", "ordinary")[number % 2]
+        print(f"Start {number + 1}, {first} first:\n\n{report([timed], given)}\n", flush=True)
+        yield timed
 
 
 if __name__ == "__main__":

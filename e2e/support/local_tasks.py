@@ -31,9 +31,3 @@ def decoder(state: StateFolder, root: Path, name: str, weights: Path | None = No
     """A decode engine that is not started yet; ``weights``: by default the sample base's."""
     given = {"extra_args": SMALL_POOL, **options}
     return Engine(name, "decode", weights or state.models / "base", root / name, state.engine / "bin/python", **given)
-
-
-def base_prefill(state: StateFolder, root: Path) -> Engine:
-    """A prefill engine, not started yet, whose module is the sample base itself."""
-    python, base = state.engine / "bin/python", state.models / "base"
-    return Engine("prefill", "prefill", base, root / "prefill", python, extra_args=SMALL_POOL)
