@@ -182,4 +182,4 @@ def test_settings_that_cannot_be_used_end_the_process_with_2(
 ) -> None:
     monkeypatch.setenv("SUNFLEET_ROUTER_ATTEMPTS", "0")
     assert main([]) == 2
-    assert "attempts" in capsys.readouterr().err
+    assert "SUNFLEET_ROUTER_ATTEMPTS" in capsys.readouterr().err
