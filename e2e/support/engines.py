@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -136,13 +136,24 @@ class Engine:
         """Drain and wait; the exit code. Safe to repeat."""
         if self.process is None:
             return 0
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            return self.process.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return self.process.wait()
+        return end(self.process)
+
+
+def end(process: subprocess.Popen[bytes]) -> int:
+    """Ask the leader of a session to end, and make sure that nothing of the session is left; the exit code.
+
+    An engine that is still loading does not listen, and its other processes can outlive the first one.
+    """
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        return process.wait(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+    finally:
+        with suppress(ProcessLookupError):  # the usual case: all are gone
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 class Engines:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sunfleet_api import wire
 from support import device
-from support.engines import BLOCK, MAX_MODEL_LEN, ROOT, STEP_TOKENS, free_ports, wait_for_status
+from support.engines import BLOCK, MAX_MODEL_LEN, ROOT, STEP_TOKENS, end, free_ports, wait_for_status
 from support.local_fleet import LocalFleet
 
 TASK = "same"
@@ -75,8 +75,7 @@ def stock_server(
         wait_for_status(f"{url}/health", process, folder / "log")
         yield StockServer(url, process.pid)
     finally:
-        process.terminate()
-        process.wait(timeout=60)
+        end(process)
 
 
 @contextmanager

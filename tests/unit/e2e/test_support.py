@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import pytest
 
 from sunfleet_api import names
 from support.client import Answer, RouterClient, _add
+from support.engines import end
 from support.exact import compare
 from support.fleet import describe_object, describe_pod, last_said
 from support.kubectl import Kubectl
@@ -164,3 +168,23 @@ def test_prompts_have_their_length_and_an_own_first_block() -> None:
 
 def test_the_client_does_not_retry() -> None:
     assert RouterClient("http://127.0.0.1:1").openai.max_retries == 0
+
+
+def test_nothing_of_an_engines_session_outlives_its_end() -> None:
+    command = ["sh", "-c", "sleep 300 & echo $!; wait"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        assert end(process) == -signal.SIGTERM
+    deadline = time.monotonic() + 10
+    while _runs(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    """Not when it was killed, whether or not somebody has waited for it."""
+    try:
+        return Path("/proc", str(pid), "stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False
