@@ -5,8 +5,8 @@
 Both pairs run at the same time and take turns, request by request, so that what else the machine does hits both alike.
 What counts is the ratio of neighbours. Where an engine's weights happen to lie in memory makes its steps up to a tenth
 slower or faster until it ends, and those that start first tend to be the slower ones. So engines are started several
-times, every other time the other way round. (Huge pages make starts alike but the pairs unlike: engine pods on a CPU
-are forks, and what a fork shares with its parent loses its huge pages when it is written.) Four engines at a time:
+times, every other time the other way round. (Huge pages would favour one side: engine pods on a CPU are forks, and
+what a fork shares with its parent loses its huge pages when it is written.) Four engines at a time:
 8 GiB of memory.
 """
 
