@@ -10,6 +10,7 @@ from sunfleet_api import names
 from sunfleet_api.worker import ResolverReport
 from sunfleet_operator.build.labels import revision_selector, selector_text
 from sunfleet_operator.types import Key
+from sunfleet_optest.canaries import traffic
 from sunfleet_optest.objects import CONFIG, decoder, model, report
 from sunfleet_optest.world import World
 
@@ -29,10 +30,6 @@ async def _fleet(world: World, *models: dict[str, Any], **spec: Any) -> None:
 def _ready(world: World, name: str = "maths", namespace: str = "team") -> tuple[str, str]:
     found = world.condition("SunModel", name, "Ready", namespace)
     return found["status"], found["reason"]
-
-
-def _traffic(world: World, name: str = "maths") -> dict[str, int]:
-    return {entry["revision"]: entry["weight"] for entry in world.status("SunModel", name)["traffic"]}
 
 
 def _decodes(live: dict[str, Any]) -> bool:
@@ -61,12 +58,12 @@ async def test_traffic_names_revision_decoder_pods_and_salt(world: World) -> Non
 async def test_no_traffic_before_prefill_and_decode_pods_serve(world: World) -> None:
     world.healthy = lambda live: names.LABEL_MODEL in live["metadata"]["labels"]
     await _fleet(world)
-    assert _traffic(world) == {}
+    assert traffic(world) == {}
     assert _ready(world) == ("False", "DecoderNotReady")
     world.healthy = lambda _: True
     await world.settle()
     assert _ready(world) == ("True", "Ready")
-    assert list(_traffic(world).values()) == [100]
+    assert list(traffic(world).values()) == [100]
 
 
 async def test_other_weights_are_a_new_revision_and_the_old_one_serves_until_it_is_available(world: World) -> None:
@@ -76,13 +73,13 @@ async def test_other_weights_are_a_new_revision_and_the_old_one_serves_until_it_
     world.store.put(model(uri="pvc://models/adapters/maths2"))
     await world.settle()
     assert set(world.deployments("maths")) > {old}
-    assert _traffic(world) == {old: 100}
+    assert traffic(world) == {old: 100}
     assert _ready(world) == ("False", "RollingOut")
     world.healthy = lambda _: True
     await world.settle()
     (new,) = world.deployments("maths")
     assert new != old
-    assert _traffic(world) == {new: 100}
+    assert traffic(world) == {new: 100}
     assert _ready(world) == ("True", "Ready")
 
 
@@ -93,7 +90,7 @@ async def test_during_a_roll_out_both_revisions_share_the_traffic_by_their_pods(
     for _ in range(40):
         world.controllers()
         await world.reconcile()
-        seen.append(_traffic(world))
+        seen.append(traffic(world))
     assert all(sum(shares.values()) == 100 for shares in seen)
     assert any(len(shares) == 2 for shares in seen)
     assert [len(shares) for shares in seen][-1] == 1
@@ -173,17 +170,17 @@ async def test_kv_that_does_not_fit_is_named_and_gets_neither_pods_nor_traffic(w
     message = world.condition("SunModel", "maths", "KVCompatible")["message"]
     assert message == "num_key_value_heads: decoder 3, task 9"
     assert world.deployments("maths") == {}
-    assert _traffic(world) == {}
+    assert traffic(world) == {}
 
 
 async def test_new_weights_that_do_not_fit_leave_the_old_ones_serving(world: World) -> None:
     await _fleet(world)
-    before = _traffic(world)
+    before = traffic(world)
     world.resolve = lambda uri: report(uri, tokenizer_hash="another")
     world.store.put(model(uri="pvc://models/adapters/wrong"))
     await world.settle()
     assert _ready(world) == ("False", "KVMismatch")
-    assert _traffic(world) == before
+    assert traffic(world) == before
     assert list(world.deployments("maths")) == list(before)
 
 
@@ -259,17 +256,17 @@ async def test_a_lost_status_comes_back_without_a_new_pod(world: World) -> None:
 async def test_zero_replicas_are_ready_and_still_routed_to(world: World) -> None:
     await _fleet(world, model(replicas=0))
     assert _ready(world) == ("True", "ScaledToZero")
-    assert list(_traffic(world).values()) == [100]
+    assert list(traffic(world).values()) == [100]
     assert [live["spec"]["replicas"] for live in world.deployments("maths").values()] == [0]
 
 
 async def test_a_pause_changes_no_child_and_no_traffic_and_says_so(world: World) -> None:
     await _fleet(world)
-    before, deployments = _traffic(world), world.deployments("maths")
+    before, deployments = traffic(world), world.deployments("maths")
     world.store.put(model(uri="pvc://models/adapters/maths2", paused=True, replicas=5))
     await world.settle()
     assert world.condition("SunModel", "maths", "Paused")["status"] == "True"
-    assert (_traffic(world), world.deployments("maths")) == (before, deployments)
+    assert (traffic(world), world.deployments("maths")) == (before, deployments)
     world.store.put(model(uri="pvc://models/adapters/maths2", replicas=5))
     await world.settle()
     assert world.condition("SunModel", "maths", "Paused") == {}
@@ -282,17 +279,17 @@ async def test_a_decoder_that_goes_by_force_ends_the_traffic_and_keeps_the_pods(
     world.store.remove("SharedDecoder", "team", "base")
     await world.settle()
     assert _ready(world) == ("False", "DecoderNotFound")
-    assert _traffic(world) == {}
+    assert traffic(world) == {}
     assert len(world.deployments("maths")) == 1
 
 
 async def test_a_wrong_new_decoder_reference_leaves_the_old_one_serving(world: World) -> None:
     await _fleet(world)
-    before = _traffic(world)
+    before = traffic(world)
     world.store.put(model(decoderRef={"name": "typo"}))
     await world.settle()
     assert _ready(world) == ("False", "DecoderNotFound")
-    assert _traffic(world) == before
+    assert traffic(world) == before
 
 
 async def test_fields_without_effect_are_named(world: World) -> None:

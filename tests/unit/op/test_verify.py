@@ -12,6 +12,7 @@ from sunfleet_api import names
 from sunfleet_api.verification import Verification
 from sunfleet_api.worker import VerificationReport
 from sunfleet_operator import metrics
+from sunfleet_optest.canaries import traffic
 from sunfleet_optest.golden import CHECKED, WRONG
 from sunfleet_optest.objects import NEW, decoder, model, profile
 from sunfleet_optest.world import World
@@ -36,10 +37,6 @@ def _ready(world: World) -> tuple[str, str]:
     return found["status"], found["reason"]
 
 
-def _traffic(world: World) -> dict[str, int]:
-    return {entry["revision"]: entry["weight"] for entry in world.status("SunModel", "maths")["traffic"]}
-
-
 def _jobs(world: World) -> list[dict[str, Any]]:
     return [job for job in world.store.all("Job") if job["metadata"]["labels"][names.LABEL_ROLE] == "verifier"]
 
@@ -55,10 +52,10 @@ async def _served(world: World, **spec: Any) -> str:
 async def test_a_first_revision_gets_no_traffic_before_it_has_answered_exactly(world: World) -> None:
     world.verify = lambda _: None
     revision = await _served(world, **CHECKED)
-    assert (_traffic(world), _verdict(world), _ready(world)[0]) == ({}, ("Unknown", "Verifying"), "False")
+    assert (traffic(world), _verdict(world), _ready(world)[0]) == ({}, ("Unknown", "Verifying"), "False")
     world.verify = lambda _: VerificationReport(passed=3, total=3)
     await world.settle()
-    assert (_traffic(world), _verdict(world), _ready(world)[0]) == ({revision: 100}, ("True", "Verified"), "True")
+    assert (traffic(world), _verdict(world), _ready(world)[0]) == ({revision: 100}, ("True", "Verified"), "True")
     status = world.status("SunModel", "maths")["verification"]
     assert (status["revision"], status["passed"], status["total"]) == (revision, 3, 3)
     assert _jobs(world) == []
@@ -85,7 +82,7 @@ async def test_wrong_answers_keep_the_old_revision_serving_and_say_which_prompt_
     world.verify = lambda _: WRONG
     world.store.put(model(uri=NEW, **CHECKED))
     await world.settle()
-    assert _traffic(world) == {old: 100}
+    assert traffic(world) == {old: 100}
     assert list(world.deployments("maths")) == [old], "pods of the new revision still take GPUs"
     assert _verdict(world) == ("False", "GoldenPromptMismatch")
     assert "prompt 1: token 4 is 7, expected 9" in _message(world)
@@ -104,11 +101,11 @@ async def test_while_it_is_checked_a_new_revision_has_pods_beside_the_old_one_an
     (new,) = set(world.deployments("maths")) - {old}
     counts = {name: live["spec"]["replicas"] for name, live in world.deployments("maths").items()}
     assert counts == {old: 2, new: 1}
-    assert _traffic(world) == {old: 100}
+    assert traffic(world) == {old: 100}
     assert "golden prompts" in world.condition("SunModel", "maths", "Progressing")["message"]
     world.verify = lambda _: VerificationReport(passed=3, total=3)
     await world.settle()
-    assert _traffic(world) == {new: 100}
+    assert traffic(world) == {new: 100}
 
 
 async def test_a_mismatch_is_told_once_by_an_event_and_counted(world: World) -> None:
@@ -133,7 +130,7 @@ async def test_mended_weights_are_checked_anew_and_roll_out(world: World) -> Non
     await world.settle()
     (revision,) = world.deployments("maths")
     assert revision != old
-    assert _traffic(world) == {revision: 100}
+    assert traffic(world) == {revision: 100}
 
 
 async def test_a_lower_bar_lets_a_rejected_revision_through_without_asking_again(world: World) -> None:
@@ -145,14 +142,14 @@ async def test_a_lower_bar_lets_a_rejected_revision_through_without_asking_again
     world.store.put(model(uri=NEW, verification={"minMatchPercent": 60}))
     await world.settle()
     (revision,) = world.deployments("maths")
-    assert _traffic(world) == {revision: 100}
+    assert traffic(world) == {revision: 100}
     assert _verdict(world) == ("True", "Verified")
 
 
 async def test_with_warn_a_mismatch_is_a_condition_and_no_more(world: World) -> None:
     world.verify = lambda _: WRONG
     revision = await _served(world, verification={"policy": "Warn"})
-    assert _traffic(world) == {revision: 100}
+    assert traffic(world) == {revision: 100}
     assert _verdict(world) == ("False", "GoldenPromptMismatch")
     assert _ready(world) == ("True", "Ready")
 
@@ -166,7 +163,7 @@ async def test_another_revision_of_the_decoder_is_checked_and_takes_nothing_away
     world.store.put(decoder(template={"spec": {"nodeSelector": {"zone": "b"}}}))
     await world.settle()
     assert list(world.deployments("maths")) == [revision]
-    assert _traffic(world) == {revision: 100}
+    assert traffic(world) == {revision: 100}
     assert _verdict(world) == ("False", "GoldenPromptMismatch")
     status = world.status("SunModel", "maths")["verification"]
     assert status["decoderRevision"] == world.status("SharedDecoder", "base")["currentRevision"]
@@ -186,7 +183,7 @@ async def test_a_change_of_the_kv_format_moves_only_what_was_checked_with_the_ne
     world.verify = lambda _: WRONG
     world.store.put(decoder(engine={"image": "worker:2"}))
     await world.settle()
-    assert _traffic(world) == {old: 100}
+    assert traffic(world) == {old: 100}
     formats = {
         live["spec"]["template"]["metadata"]["labels"][names.LABEL_KV_FINGERPRINT]
         for live in (*world.deployments("base").values(), *world.deployments("maths").values())
@@ -199,7 +196,7 @@ async def test_a_change_of_the_kv_format_moves_only_what_was_checked_with_the_ne
 async def test_an_error_is_no_mismatch_and_is_tried_again_after_a_minute(world: World) -> None:
     world.verify = lambda _: VerificationReport(error_reason="EngineUnreachable", error_message="10.0.0.1: refused")
     await _served(world, **CHECKED)
-    assert (_traffic(world), _verdict(world)) == ({}, ("False", "EngineUnreachable"))
+    assert (traffic(world), _verdict(world)) == ({}, ("False", "EngineUnreachable"))
     assert "10.0.0.1: refused" in _message(world)
     plan = await world.plan("SunModel", "maths")
     assert plan.requeue_after is not None
@@ -247,7 +244,7 @@ async def test_without_verification_nothing_is_asked(world: World) -> None:
         {"verification": {"policy": "Off"}},
     ):
         revision = await _served(world, **spec)
-        assert _traffic(world) == {revision: 100}
+        assert traffic(world) == {revision: 100}
         assert _verdict(world) == ("", "")
     assert not [write for write in world.store.writes if "verify" in write]
 
@@ -257,10 +254,10 @@ async def test_new_weights_at_zero_replicas_are_checked_with_their_first_pod(wor
     world.verify = lambda _: WRONG
     world.store.put(model(uri=NEW, replicas=0, **CHECKED))
     await world.settle()
-    assert _traffic(world) == {old: 100}
+    assert traffic(world) == {old: 100}
     world.store.put(model(uri=NEW, replicas=1, **CHECKED))
     await world.settle()
-    assert _traffic(world) == {old: 100}
+    assert traffic(world) == {old: 100}
     assert _verdict(world) == ("False", "GoldenPromptMismatch")
 
 
@@ -269,7 +266,7 @@ async def test_a_paused_task_is_not_checked(world: World) -> None:
     world.store.put(model(paused=True, **CHECKED))
     await world.settle()
     assert _jobs(world) == []
-    assert _traffic(world) == {revision: 100}
+    assert traffic(world) == {revision: 100}
     assert "spec.paused" in _message(world)
 
 
