@@ -111,7 +111,7 @@ def main() -> None:
     try:
         settings = Settings()
     except ValidationError as error:
-        sys.exit(f"settings cannot be used:\n{variables(error, 'SUNFLEET_OPERATOR_')}")
+        sys.exit(f"settings cannot be used:\n{variables(error, Settings.model_config['env_prefix'])}")
     log_format = kopf.LogFormat.JSON if settings.log_json else kopf.LogFormat.FULL
     kopf.configure(debug=settings.log_level == "DEBUG", log_format=log_format)
     logging.getLogger().setLevel(settings.log_level)

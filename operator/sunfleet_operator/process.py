@@ -126,8 +126,7 @@ class Operator:
 
     def _serves(self, key: Key) -> bool:
         """What an object refers to may lie in a namespace of another operator, where this one may read nothing."""
-        served = self.settings.namespaces
-        return not served or not key.namespace or key.namespace in served
+        return not key.namespace or self.cluster.serves(key.namespace)
 
     def _concerned(self, kind: str, live: Json, *, gone: bool) -> set[Key]:
         if kind in {MODEL, DECODER, POOL}:

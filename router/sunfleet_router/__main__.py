@@ -35,9 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         settings = RouterSettings.model_validate(RouterSettings().model_dump() | flags)
     except ValidationError as error:
-        sys.stderr.write(
-            f"settings (variables, or flags of their names) cannot be used:\n{variables(error, 'SUNFLEET_ROUTER_')}\n"
-        )
+        faults = variables(error, RouterSettings.model_config["env_prefix"])
+        sys.stderr.write(f"settings (variables, or flags of their names) cannot be used:\n{faults}\n")
         return 2
     logs.set_up(settings.log_level, settings.log_format)
     try:

@@ -52,8 +52,7 @@ class Pool:
 
 def pool_for(observed: ObservedModel, model: SunModel) -> Pool:
     """May the task share that pool, do both have one decoder, and can its pods have the adapter's files?"""
-    key = pool_of(observed.live)
-    name = f"{key.namespace}/{key.name}" if key else ""
+    name = named(pool_of(observed.live))
 
     def no(reason: Reason, message: str) -> Pool:
         return Pool(Verdict(_REFS, "False", reason, message))

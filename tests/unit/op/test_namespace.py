@@ -93,17 +93,16 @@ async def test_a_fleet_that_is_removed_otherwise_keeps_the_drain_of_its_pods(wor
     assert not [write for write in world.store.writes if write.startswith("delete Pod")]
 
 
-class Nobody:
-    """A pool of requests that is not asked for anything."""
-
-
 @pytest.fixture
 def queue() -> WorkQueue[Key]:
     return WorkQueue(first_delay=0.01, max_delay=0.05, expected=ClusterError)
 
 
 def _operator(queue: WorkQueue[Key], **settings: Any) -> Operator:
-    return Operator(Settings(**settings), cast("Cluster", Nobody()), queue, Health(lambda: 0.0, 1.0))
+    given = Settings(**settings)
+    nobody = cast("Any", None)  # is asked for nothing
+    cluster = Cluster(nobody, timeout_seconds=1, namespaces=given.namespaces)
+    return Operator(given, cluster, queue, Health(lambda: 0.0, 1.0))
 
 
 @pytest.mark.parametrize(("live", "gone", "queued"), [(GOING, False, 1), (LIVE, False, 0), (GOING, True, 0)])
