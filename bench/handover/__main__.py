@@ -89,7 +89,8 @@ def report(starts: Sequence[Times], given: argparse.Namespace) -> str:
         "|---|---|---|---|---|",
     ]
     figures: dict[str, Callable[[Timed], float]] = {
-        "TTFT": lambda one: one.first, "TPOT": lambda one: one.each, "whole answer": lambda one: one.all,
+        "TTFT": lambda one: one.first, "TPOT": lambda one: one.each, "median gap": lambda one: one.gap,
+        "whole answer": lambda one: one.all,
     }  # fmt: skip
     for label, figure in figures.items():
         lines.append(

@@ -7,6 +7,8 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,12 +23,15 @@ TIMEOUT_SECONDS = 120
 class Timed:
     """One request, in seconds. ``first``: until the first token's event; ``each``: between tokens, on average.
 
-    ``handover``: the part of ``first`` from sending the decode leg on, in which the KV moves. ``all``: until the last.
+    ``handover``: the part of ``first`` from sending the decode leg on, in which the KV moves. ``gap``: the median one
+    between two events, so neither the first, in which SUN's KV moves, nor one that several tokens share.
+    ``all``: until the last.
     """
 
     first: float
     handover: float
     each: float
+    gap: float
     all: float
 
 
@@ -55,7 +60,8 @@ class Flow:
         if len(times) < 2:
             raise RuntimeError(f"{self.name}: {len(times)} events for {output} tokens")
         # By tokens and not by events: one that shows no text yet comes with the next.
-        return Timed(times[0] - began, times[0] - sent, (times[-1] - times[0]) / (output - 1), times[-1] - began)
+        each, gap = (times[-1] - times[0]) / (output - 1), median(later - one for one, later in pairwise(times))
+        return Timed(times[0] - began, times[0] - sent, each, gap, times[-1] - began)
 
     def _prefilled(self, body: Json) -> Json:
         """The first leg; ``kv_transfer_params`` of the second."""
