@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,10 @@ from checkout import ROOT, python_files, tracked_files
 PRODUCT = ("crds", "operator", "router", "worker_images", "cli")
 # Each process reads its environment in one settings class; these files hold it.
 SETTINGS_FILES = re.compile(r"settings\.py$")
+# More in one folder and nobody finds the test of what was changed.
+MAX_TEST_FILES = 30
+# Unit tests of these are sorted as their packages are.
+SORTED = {"tests/unit/router": "router/sunfleet_router", "tests/unit/op": "operator/sunfleet_operator"}
 
 
 def reads_of_the_environment(tree: ast.Module) -> list[int]:
@@ -87,3 +93,23 @@ def test_the_readme_names_every_top_level_folder() -> None:
     readme = (ROOT / "README.md").read_text()
     folders = {path.parts[0] for path in tracked_files() if len(path.parts) > 1 and not path.parts[0].startswith(".")}
     assert not [folder for folder in sorted(folders) if f"{folder}/" not in readme]
+
+
+def test_no_folder_of_tests_is_crowded() -> None:
+    count = Counter(path.parent.as_posix() for path in python_files() if path.name.startswith("test_"))
+    crowded = {folder: files for folder, files in count.items() if files > MAX_TEST_FILES}
+    assert not crowded, f"at most {MAX_TEST_FILES} files: sort them into folders that mirror the package's"
+
+
+def test_no_folder_of_tests_is_passed_over(pytestconfig: pytest.Config) -> None:
+    files = [path for path in python_files() if path.name.startswith("test_")]
+    folders = {part for path in files for part in path.parts[:-1]}
+    passed_over = pytestconfig.getini("norecursedirs")
+    assert not [folder for folder in sorted(folders) if any(fnmatch(folder, pattern) for pattern in passed_over)]
+
+
+@pytest.mark.parametrize(("tests", "package"), SORTED.items())
+def test_a_folder_of_unit_tests_has_the_name_of_what_it_tests(tests: str, package: str) -> None:
+    rooms = {path.relative_to(package).parts[0] for path in python_files() if path.is_relative_to(package)}
+    folders = {path.relative_to(tests).parts[0] for path in python_files() if path.is_relative_to(tests)}
+    assert not [name for name in sorted(folders) if not name.endswith(".py") and name not in rooms]

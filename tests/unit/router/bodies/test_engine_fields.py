@@ -20,7 +20,7 @@ from sunfleet_router.dialects.messages.request import to_chat as from_message
 from sunfleet_router.dialects.responses import request as responses
 from sunfleet_router.errors import InvalidRequestError
 
-DOCUMENT = (Path(__file__).parents[3] / "docs/openai-api.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[4] / "docs/openai-api.md").read_text(encoding="utf-8")
 ENGINE: dict[str, list[str]] = recorded()["requests"]
 TRANSFER = {
     "remote_block_ids": [1], "remote_engine_id": "e", "remote_request_id": "r", "remote_host": "h", "remote_port": 1,

@@ -12,7 +12,7 @@ import pytest
 
 from sunfleet_router_harness import Engines, Router
 
-DOCUMENT = (Path(__file__).parents[3] / "docs/openai-api.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[4] / "docs/openai-api.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```(bash|python)\n(.*?)```", DOCUMENT, re.DOTALL)
 SHELL = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-W", "error", "-c"]}
 
