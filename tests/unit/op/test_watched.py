@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -271,3 +273,20 @@ async def test_before_anything_is_taken_away_it_is_read_again() -> None:
     await world.reconcile()
     await world.reconcile()
     assert world.deployments("maths")[old]["spec"]["replicas"] == 1
+
+
+async def test_what_is_remembered_takes_little_more_room_than_its_text(store: Asked, recalling: Recalling) -> None:
+    """Ten objects for each of hundreds of models, as dictionaries, took more than all the rest of the operator."""
+    fields = {f"f:field-{number}": {f"k:{number}": {".": {}, "f:name": {}}} for number in range(200)}
+    text = len(json.dumps(fields, separators=(",", ":")))
+    tracemalloc.start()
+    try:
+        for number in range(50):
+            recalling.told(
+                "SunModel", json.loads(json.dumps(_live("SunModel", f"m-{number}", spec=fields))), gone=False
+            )
+        each = tracemalloc.get_traced_memory()[0] / 50
+    finally:
+        tracemalloc.stop()
+    assert recalling.remembered == 50
+    assert each < 1.5 * text
