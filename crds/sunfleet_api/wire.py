@@ -29,6 +29,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -60,6 +61,7 @@ REQUIRED_TRANSFER_FIELDS: Final = (
     "remote_host",
     "remote_port",
 )
+_required = itemgetter(*REQUIRED_TRANSFER_FIELDS)
 
 # Fields of a request body that steer the engine; a client may not set them.
 INTERNAL_BODY_FIELDS: Final = frozenset(
@@ -92,7 +94,13 @@ def prefill_params(max_tokens: int | None, *, resumed: bool = False) -> dict[str
 def missing_fields(params: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Names of the transfer fields that a prefill answer lacks; empty when the hand-over is complete."""
     given = params or {}
-    return tuple([name for name in REQUIRED_TRANSFER_FIELDS if given.get(name) in (None, "", [])])
+    try:
+        values = _required(given)
+    except KeyError:
+        complete = False
+    else:  # as mostly; in every request
+        complete = None not in values and "" not in values and [] not in values
+    return () if complete else tuple([name for name in REQUIRED_TRANSFER_FIELDS if given.get(name) in (None, "", [])])
 
 
 def decode_params(

@@ -447,6 +447,8 @@ static PyObject *keep_memory(PyObject *Py_UNUSED(module_), PyObject *Py_UNUSED(_
 static PyMethodDef module_methods[] = {
     {"keep_memory", keep_memory, METH_NOARGS, "Have freed memory kept for the next request."},
     {"outline", outline, METH_VARARGS, "See pump.h."},
+    {"request", request, METH_O, "See pump.h."},
+    {"answer", answer, METH_O, "See pump.h."},
     {"count_byte", count_byte, METH_VARARGS, "count_byte(data, byte): how often it is there."},
     {NULL, NULL, 0, NULL},
 };
@@ -480,7 +482,7 @@ PyMODINIT_FUNC PyInit__pump(void) {
     further = PyUnicode_InternFromString("further");
     if (!data_received || !connection_lost || !pause_writing || !resume_writing || !relayed || !further)
         return NULL;
-    if (PyType_Ready(&CoreType) < 0 || PyType_Ready(&TransportType) < 0)
+    if (!message_init() || PyType_Ready(&CoreType) < 0 || PyType_Ready(&TransportType) < 0)
         return NULL;
     PyObject *made = PyModule_Create(&module);
     if (!made || PyModule_AddObjectRef(made, "Core", (PyObject *)&CoreType) < 0 ||

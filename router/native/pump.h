@@ -124,6 +124,12 @@ struct Core {
  * [(start, end, bytes of the text in UTF-8), ...]); None where none is found or something is no JSON. */
 PyObject *outline(PyObject *module, PyObject *args);
 
+/* message.c: request(data) -> (method, target, [(name in lower case, value), ...], body) and answer(data) -> (status, body) of
+ * a read that is one plain message; None for any other, which an HTTP parser must judge. */
+bool message_init(void);
+PyObject *request(PyObject *module, PyObject *data);
+PyObject *answer(PyObject *module, PyObject *data);
+
 /* loop.c */
 void *core_run(void *core);
 void core_touch(Slot *slot); /* have the pump's thread look at it */

@@ -14,7 +14,11 @@ Attributes = Mapping[str, str | int | float | bool]
 
 
 class Trace(Protocol):
-    """The span of one client's request, and the phases in it."""
+    """The span of one client's request, and the phases in it. ``on``: whether there are any; what every request does
+    several times looks first.
+    """
+
+    on: bool
 
     def phase(self, name: str, **attributes: str | int | float | bool) -> AbstractContextManager[Mapping[str, str]]:
         """A span from here to the end of the context, which an error that leaves it marks. Yields the headers that make
@@ -37,6 +41,8 @@ class Tracer(Protocol):
 
 class _Off:
     """Traces are off: no span, no allocation, and a client's own headers go on to the engines as they came."""
+
+    on = False
 
     def __init__(self) -> None:
         self._phase: AbstractContextManager[Mapping[str, str]] = nullcontext({})

@@ -85,13 +85,20 @@ class Admission:
         :class:`OverloadedError` when the line is full or too slow, and :class:`PhaseTimeoutError` when the request's
         own time is over.
         """
-        return Seat(self, claim, await self._place(claim))
+        if claim.decoder not in self._lines:
+            choice = self._choose(claim)
+            if isinstance(choice, Choice) or (isinstance(choice, Reject) and not claim.resumed):
+                self._share(claim.decoder).passed(claim.task.name)
+                return Seat(self, claim, self._book(claim, choice))
+        with self.waiting.one(claim):
+            return Seat(self, claim, await self._wait(claim))
 
     def give_back(self, seat: Seat, claim: Claim) -> None:
         """The end of a seat."""
-        self._add(seat.endpoint.uid, -seat.tokens)
+        _take(self.reserved, seat.endpoint.uid, seat.tokens)
         self._charge(claim, seat.spent - seat.tokens)
-        self._serve(claim.decoder)
+        if self._lines:
+            self._serve(claim.decoder)
 
     def others_have(self, tokens: Mapping[str, int]) -> None:
         """KV tokens by pod uid that requests of other routers hold, as the engines show it."""
@@ -102,11 +109,15 @@ class Admission:
 
     def resettle(self, seat: Seat, claim: Claim, tokens: int, fingerprint: str) -> None:
         """See :meth:`Seat.settle`."""
-        self._add(seat.endpoint.uid, -seat.tokens)
-        pool, taken, uid = self._fleet.snapshot.pool(claim.decoder), self._taken(), seat.endpoint.uid
+        uid = seat.endpoint.uid
+        _take(self.reserved, uid, seat.tokens)
+        pool, taken = self._fleet.snapshot.pool(claim.decoder), self._taken()
         ejected = self._load.ejected()
-        present = next((pod for pod in pool if pod.uid == uid and pod.fingerprint == fingerprint), None)
-        well = ejected.get(uid, 0.0) <= 0 or self._load.on_trial(uid)
+        present = None
+        for pod in pool:
+            if pod.uid == uid and pod.fingerprint == fingerprint:
+                present = pod
+        well = not ejected or ejected.get(uid, 0.0) <= 0 or self._load.on_trial(uid)
         stays = present is not None and well and uid not in claim.facts.tried
         if present is not None and stays and policy.fits(tokens, present, taken):
             seat.endpoint = present
@@ -117,17 +128,9 @@ class Admission:
                 seat.endpoint = choice.endpoint
         self._charge(claim, tokens - seat.tokens)
         seat.tokens = tokens
-        self._add(seat.endpoint.uid, tokens)
-        self._serve(claim.decoder)
-
-    async def _place(self, claim: Claim) -> Endpoint:
-        if claim.decoder not in self._lines:
-            choice = self._choose(claim)
-            if isinstance(choice, Choice) or (isinstance(choice, Reject) and not claim.resumed):
-                self._share(claim.decoder).passed(claim.task.name)
-                return self._book(claim, choice)
-        with self.waiting.one(claim):
-            return await self._wait(claim)
+        self.reserved[seat.endpoint.uid] += tokens
+        if self._lines:
+            self._serve(claim.decoder)
 
     async def _wait(self, claim: Claim) -> Endpoint:
         ttl = claim.task.limits.queue_ttl
@@ -161,7 +164,7 @@ class Admission:
     def _unbook(self, waiter: Waiter) -> None:
         """Placed in the very moment in which it gave up: nobody will sit there."""
         if waiter.placed.done() and not waiter.placed.cancelled() and waiter.placed.exception() is None:
-            self._add(waiter.placed.result().uid, -waiter.claim.facts.tokens)
+            _take(self.reserved, waiter.placed.result().uid, waiter.claim.facts.tokens)
             self._charge(waiter.claim, -waiter.claim.facts.tokens)
 
     def _serve(self, decoder: str) -> None:
@@ -223,7 +226,7 @@ class Admission:
             if choice.reason == "ejected":
                 raise CircuitOpenError("decode", choice.seconds)
             raise NoDecodeEndpointError("No decode pod is ready for this model at the moment; try again in a moment.")
-        self._add(choice.endpoint.uid, claim.facts.tokens)
+        self.reserved[choice.endpoint.uid] += claim.facts.tokens
         self._charge(claim, claim.facts.tokens)
         self._load.chosen(choice.endpoint.uid)
         return choice.endpoint
@@ -235,10 +238,9 @@ class Admission:
         return share
 
     def _charge(self, claim: Claim, tokens: int) -> None:
-        self._share(claim.decoder).charge(claim.task.name, tokens, claim.task.limits.weight)
-
-    def _add(self, uid: str, tokens: int) -> None:
-        _take(self.reserved, uid, -tokens)
+        decoder = claim.decoder
+        share = self._shares[decoder] if decoder in self._shares else self._share(decoder)
+        share.charge(claim.task.name, tokens, claim.task.limits.weight)
 
     def _look_again(self, decoder: str) -> None:
         line = self._lines.get(decoder)

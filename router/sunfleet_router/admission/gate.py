@@ -60,11 +60,13 @@ class Gate:
     def begin(self, visit: Visit, tokens: int) -> list[Bucket]:
         """Count a request in; the buckets that get back what it does not use."""
         task, key = visit.task, visit.key
-        self._check("key", key.max_in_flight, self.keys.get(key.name, 0))
-        self._check("task", task.limits.max_in_flight, self._load.requests.get(task.name, 0))
+        if key.max_in_flight is not None:
+            self._check("key", key.max_in_flight, self.keys.get(key.name, 0))
+        if task.limits.max_in_flight is not None:
+            self._check("task", task.limits.max_in_flight, self._load.requests.get(task.name, 0))
         taken = [] if task.limits.rate.free and key.rate.free else self._take(task, key, tokens)
-        self._load.request(task).enter()
-        self.keys[key.name] = self.keys.get(key.name, 0) + 1
+        self._load.request_begins(task)
+        self.keys[key.name] += 1
         return taken
 
     def end(self, visit: Visit, tokens: int, taken: Iterable[Bucket]) -> None:
@@ -75,11 +77,10 @@ class Gate:
             del self.keys[name]
         for bucket in taken:
             bucket.give_back(tokens - visit.prompt - visit.output)
-        self._load.request(visit.task).leave()
+        self._load.request_ends(visit.task)
 
-    def _check(self, owner: Owner, limit: int | None, in_flight: int) -> None:
-        most = self._replicas.part(limit)
-        if most is not None and in_flight >= most:
+    def _check(self, owner: Owner, limit: int, in_flight: int) -> None:
+        if in_flight >= self._replicas.part(limit):
             code = "too_many_in_flight" if owner == "task" else "key_too_many_in_flight"
             message = f"{_WORDS[owner]} may have {limit} requests in flight{self._shared()}; try again in a moment."
             raise BusyError(message, code=code)

@@ -30,9 +30,13 @@ class Load:
         self.outliers = Outliers()
         self._prefills: dict[str, dict[object, float]] = {}  # task -> leg -> since when, oldest first
 
-    def request(self, task: Task) -> Counted:
-        """Count one request of a task."""
-        return Counted(self.requests, task.name, 1)
+    def request_begins(self, task: Task) -> None:
+        """Count one request of a task in."""
+        _add(self.requests, task.name, 1)
+
+    def request_ends(self, task: Task) -> None:
+        """And out."""
+        _add(self.requests, task.name, -1)
 
     def prefill(self, endpoint: Endpoint, tokens: int, task: str) -> CountedPrefill:
         """Count one prompt on a pod while it is being prefilled, or waits there for its turn."""
@@ -71,12 +75,12 @@ class Load:
 
     def began(self, uid: str) -> None:
         """Note that a pod has begun to answer a leg."""
-        if self.outliers:
+        if self.outliers.any:
             self.outliers.began(uid, self._clock())
 
     def chosen(self, uid: str) -> None:
         """Note that a leg goes to a pod."""
-        if self.outliers:
+        if self.outliers.any:
             self.outliers.chosen(uid, self._clock())
 
     def on_trial(self, uid: str) -> bool:
@@ -85,7 +89,7 @@ class Load:
 
     def succeeded(self, uid: str) -> None:
         """Note that a pod did what a leg asked for."""
-        if self.outliers:
+        if self.outliers.any:
             self.outliers.succeeded(uid)
 
     def suspects(self) -> frozenset[str]:
@@ -98,7 +102,7 @@ class Load:
 
     def ejected(self) -> Mapping[str, float]:
         """Pods that get nothing, see :meth:`Outliers.ejected`."""
-        return self.outliers.ejected(self._clock()) if self.outliers else NOBODY
+        return self.outliers.ejected(self._clock()) if self.outliers.any else NOBODY
 
 
 class Counting(ABC):
@@ -159,9 +163,7 @@ class CountedPrefill(Counting):
 
 
 def _add(counter: Counter[str], key: str, amount: int) -> None:
-    """A key whose count is 0 is not there: a missing one costs a look-up that fails and a call."""
-    count = counter.get(key, 0) + amount
-    if count:
-        counter[key] = count
-    else:
-        counter.pop(key, None)
+    """A key whose count is 0 is not there."""
+    counter[key] += amount
+    if not counter[key]:
+        del counter[key]

@@ -7,7 +7,7 @@ any engine works on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import orjson
@@ -33,6 +33,7 @@ _ENGINE_ONLY: Final = frozenset({
 })  # fmt: skip
 REFUSED_FIELDS: Final = (wire.INTERNAL_BODY_FIELDS | _ENGINE_ONLY) - {"priority"}  # which orders the router's own line
 _STEERING_PREFIX: Final = "sun_"
+_STEERING_SIZE: Final = len(_STEERING_PREFIX)
 _COUNTS: Final = frozenset({"n", "best_of", "min_tokens", "priority"})  # fields that few requests have
 
 _NO_SUCH_ANSWER: Final = {
@@ -44,6 +45,7 @@ _NO_SUCH_ANSWER: Final = {
     "thinking_token_budget": "a budget of thinking tokens needs a sampler that has seen every step",
     "return_prompt_text": "the decoder, which answers, never sees the prompt's text. Use POST /tokenize",
 }
+_UNANSWERABLE: Final = frozenset(_NO_SUCH_ANSWER)
 
 
 @dataclass(slots=True)
@@ -65,18 +67,14 @@ class Ask:
     prompts: int = 1  # of a batch; then body["prompt"] is the list of them
     size: int = 0  # bytes of the client's body
     priority: int = 0  # for the router's own line, as the engine's field: the lower, the sooner
+    answers: int = field(init=False)  # single ones that the client wants; each needs its own two legs
+    # Tokens that the engine will make at most; None: to the end of the context.
+    output_limit: int | None = field(init=False)
 
-    @property
-    def answers(self) -> int:
-        """How many single answers the client wants; each needs its own two legs."""
-        return self.n * self.prompts
-
-    @property
-    def output_limit(self) -> int | None:
-        """Tokens that the engine will make at most; ``None``: to the end of the context."""
-        if self.max_tokens is None and self.kind == "completion" and "max_tokens" not in self.body:
-            return COMPLETION_DEFAULT_MAX_TOKENS
-        return self.max_tokens
+    def __post_init__(self) -> None:
+        self.answers = self.n * self.prompts
+        omitted = self.max_tokens is None and self.kind == "completion" and "max_tokens" not in self.body
+        self.output_limit = COMPLETION_DEFAULT_MAX_TOKENS if omitted else self.max_tokens
 
     def with_defaults(self, defaults: Mapping[str, float | int]) -> Ask:
         """With the task's own values for sampling fields that the client left out or null."""
@@ -144,14 +142,15 @@ def model_of(body: dict[str, Any]) -> str:
 
 def refuse_steering(body: dict[str, Any]) -> None:
     """Refuse fields with which a client would steer the engine; ones that are null are taken out."""
-    for name in [key for key in body if key in REFUSED_FIELDS or key.startswith(_STEERING_PREFIX)]:
+    # A slice costs less than a call for each field.
+    for name in [key for key in body if key in REFUSED_FIELDS or key[:_STEERING_SIZE] == _STEERING_PREFIX]:
         if body[name] is not None:
             raise InvalidRequestError(f"{name!r} is set by the service and may not be sent. Remove it.", param=name)
         del body[name]
 
 
 def _refuse_unanswerable(body: dict[str, Any]) -> None:
-    if _NO_SUCH_ANSWER.keys().isdisjoint(body):
+    if _UNANSWERABLE.isdisjoint(body):
         return
     for name, reason in _NO_SUCH_ANSWER.items():
         # 0 asks for prompt log-probabilities too; false, null and what is empty ask for nothing.

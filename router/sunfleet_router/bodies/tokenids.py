@@ -32,7 +32,8 @@ class TokenIds:
 
     def __init__(self, text: bytes = b"[]") -> None:
         self._text = text
-        self._count = count_byte(text, _COMMA) + 1 if text.strip(b"[] \t\r\n") else 0
+        commas = count_byte(text, _COMMA)
+        self._count = commas + 1 if commas or text.strip(b"[] \t\r\n") else 0
 
     @classmethod
     def of(cls, ids: Iterable[int]) -> TokenIds:

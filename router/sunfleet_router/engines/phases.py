@@ -26,7 +26,7 @@ class blame:  # noqa: N801 reads as the statement that it is
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if isinstance(failure, LegFailedError | PhaseTimeoutError):
+        if failure is not None and isinstance(failure, LegFailedError | PhaseTimeoutError):
             failure.pod = self._pod.uid
 
 
@@ -49,7 +49,8 @@ class phase:  # noqa: N801 as above
         self._task = task
         self._cancelling = task.cancelling()
         self._began = loop.time()
-        self._timer = loop.call_at(min(self._began + self._seconds, self._deadline), self._expire)
+        until = self._began + self._seconds
+        self._timer = loop.call_at(until if until < self._deadline else self._deadline, self._expire)
 
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
@@ -58,7 +59,7 @@ class phase:  # noqa: N801 as above
         # Only our own cancellation becomes the error, somebody else's stays what it is.
         if self._late and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             self._raise()
-        if isinstance(failure, TimeoutError):
+        if failure is not None and isinstance(failure, TimeoutError):
             self._raise()
 
     def _expire(self) -> None:

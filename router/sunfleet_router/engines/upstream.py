@@ -62,26 +62,21 @@ class Upstream:
         ``resend``: the request may be sent twice, so one that met a stale connection goes out again on a new one.
         ``connect``: seconds for a new connection, in place of the usual ones.
         """
-        try:
-            return await self._fetch_once(endpoint, path, headers, body, limit, connect)
-        except ConnectionCutError as cut:
-            if not (resend and cut.stale):
-                raise
-            self._drop_idle((endpoint.host, endpoint.port))
-            return await self._fetch_once(endpoint, path, headers, body, limit, connect)
-
-    async def _fetch_once(
-        self, endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None, limit: int,
-        connect: float | None,
-    ) -> Reply:  # fmt: skip
-        sink, address = _WholeAnswer(asyncio.get_running_loop(), limit), (endpoint.host, endpoint.port)
-        connection = self._take(address) or await self._connect(address, connect or self._connect_timeout)
-        connection.send(_head(endpoint, path, self._with_key(headers), body), body or b"", sink)
-        try:
-            return await sink.reply
-        finally:
-            if not sink.over:
-                connection.abort()
+        address, head = (endpoint.host, endpoint.port), self._head(endpoint, path, headers, body)
+        while True:
+            sink = _WholeAnswer(asyncio.get_running_loop(), limit)
+            connection = self._take(address) or await self._connect(address, connect or self._connect_timeout)
+            try:
+                connection.send(head, body or b"", sink)
+                return await sink.reply
+            except ConnectionCutError as cut:
+                if not (resend and cut.stale):
+                    raise
+                resend = False
+                self._drop_idle(address)
+            finally:
+                if not sink.over:
+                    connection.abort()
 
     async def start(
         self, endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None, sink: Sink,
@@ -90,12 +85,18 @@ class Upstream:
         """Send a request whose answer goes to ``sink``; the caller aborts the connection to stop listening."""
         address = endpoint.host, endpoint.port
         connection = self._take(address) or await self._connect(address, connect or self._connect_timeout)
-        connection.send(_head(endpoint, path, self._with_key(headers), body), body or b"", sink)
+        connection.send(self._head(endpoint, path, headers, body), body or b"", sink)
         return connection
 
-    def _with_key(self, headers: Mapping[str, str]) -> Mapping[str, str]:
-        key = self._credentials.engine_key if self._credentials else ""
-        return {**headers, "authorization": f"Bearer {key}"} if key else headers
+    def _head(self, endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+        head = _beginning(endpoint.host, endpoint.port, path, posts=body is not None)
+        if body is not None:
+            head += f"content-length: {len(body)}\r\n"
+        if self._credentials is not None and self._credentials.engine_key:
+            headers = {**headers, "authorization": f"Bearer {self._credentials.engine_key}"}
+        for name in headers:
+            head += f"{name}: {headers[name]}\r\n"
+        return f"{head}\r\n".encode("latin-1")
 
     def close(self) -> None:
         """End every connection; exchanges in progress hear that theirs was cut."""
@@ -128,7 +129,7 @@ class Upstream:
     def _take(self, address: Address) -> Connection | None:
         """The connection that was used last; ones that idled long enough to be closed by the engine are dropped."""
         idle = self._idle.get(address)
-        oldest = asyncio.get_running_loop().time() - self._idle_timeout
+        oldest = asyncio.get_running_loop().time() - self._idle_timeout if idle else 0.0
         while idle:
             connection = idle.pop()
             if connection.usable and connection.idle_since >= oldest:
@@ -164,13 +165,6 @@ class Upstream:
         return connection
 
 
-def _head(endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
-    size = "" if body is None else f"content-length: {len(body)}\r\n"
-    more = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    begin = _beginning(endpoint.host, endpoint.port, path, posts=body is not None)
-    return f"{begin}{size}{more}\r\n".encode("latin-1")
-
-
 @functools.lru_cache(maxsize=4096)
 def _beginning(host: str, port: int, path: str, *, posts: bool) -> str:
     """What every request to one path of one pod begins with."""
@@ -187,6 +181,7 @@ class _WholeAnswer:
         self.over = False  # the exchange has ended by itself: nothing to abort
         self._limit = limit
         self._status = 0
+        self._body = b""
         self._parts: list[bytes] = []
         self._size = 0
 
@@ -197,13 +192,16 @@ class _WholeAnswer:
         self._size += len(data)
         if self._size > self._limit:
             self._settle(AnswerTooLargeError(f"the answer exceeds {self._limit} bytes"))
+        elif not self._body:
+            self._body = data  # mostly all of it
         else:
             self._parts.append(data)
 
     def on_end(self) -> None:
         self.over = True
         if not self.reply.done():
-            self.reply.set_result(Reply(self._status, b"".join(self._parts)))
+            body = b"".join((self._body, *self._parts)) if self._parts else self._body
+            self.reply.set_result(Reply(self._status, body))
 
     def on_lost(self, error: UpstreamError) -> None:
         self.over = True

@@ -25,6 +25,16 @@ class Endpoint:
     role: Literal["prefill", "decode"]
     fingerprint: str  # of its KV: pods with unequal ones are no pair
     info: EngineInfo | None = None  # None until the pod has told; without it it gets nothing
+    capacity: int = field(init=False, compare=False)  # KV tokens that fit; 0 while unknown
+    accelerators: int = field(init=False, compare=False)  # GPUs; 1 while unknown
+    # Prompt and output tokens of one request at most; None while unknown.
+    max_model_len: int | None = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        info = self.info  # looked at several times in every request
+        object.__setattr__(self, "capacity", info.kv_capacity_tokens if info else 0)
+        object.__setattr__(self, "accelerators", info.accelerators if info else 1)
+        object.__setattr__(self, "max_model_len", info.max_model_len if info else None)
 
     def told(self, info: EngineInfo) -> Endpoint:
         """The same pod once it has said who it is. What its running engine says of its KV counts beside what its label
@@ -33,27 +43,12 @@ class Endpoint:
         fingerprint = f"{self.fingerprint}/{info.kv_contract}" if info.kv_contract else self.fingerprint
         return replace(self, info=info, fingerprint=fingerprint)
 
-    @property
-    def capacity(self) -> int:
-        """KV tokens that fit; 0 while unknown."""
-        return self.info.kv_capacity_tokens if self.info else 0
-
-    @property
-    def accelerators(self) -> int:
-        """GPUs of the pod; 1 while unknown."""
-        return self.info.accelerators if self.info else 1
-
-    @property
-    def max_model_len(self) -> int | None:
-        """Prompt and output tokens of one request at most; ``None`` while unknown."""
-        return self.info.max_model_len if self.info else None
-
     def room(self, tokens: int) -> int:
         """KV tokens that a request of so many takes here: whole blocks, and never more than the longest request."""
         if self.info is None:
             return tokens
-        block = self.info.block_size
-        return -(-min(tokens, self.info.max_model_len) // block) * block
+        block, most = self.info.block_size, self.info.max_model_len
+        return -(-(tokens if tokens < most else most) // block) * block
 
 
 @dataclass(frozen=True, slots=True)

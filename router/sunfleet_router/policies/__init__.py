@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -37,11 +36,13 @@ class Reject:
 NOBODY: Final[Mapping[str, float]] = MappingProxyType({})
 
 
-def standing(pods: Sequence[Endpoint], ejected: Mapping[str, float]) -> list[Endpoint] | Reject:
+def standing(pods: Sequence[Endpoint], ejected: Mapping[str, float]) -> Sequence[Endpoint] | Reject:
     """Those of at least one pod that may be asked: who is not ejected; if all are, who may be tried again.
 
     ``ejected``: see :meth:`sunfleet_router.policies.outlier.Outliers.ejected`.
     """
+    if not ejected:
+        return pods
     well = [pod for pod in pods if pod.uid not in ejected]
     if well:
         return well
@@ -50,6 +51,6 @@ def standing(pods: Sequence[Endpoint], ejected: Mapping[str, float]) -> list[End
 
 
 def tie_break(uid: str, request_id: str) -> int:
-    """A number that spreads requests over equal pods; one request keeps its order of pods."""
+    """A number that spreads requests over equal pods; one request keeps its order of pods, in this process."""
     # Not a CRC: it is linear, so that one pod of four would get half of the requests.
-    return int.from_bytes(blake2b(f"{uid}/{request_id}".encode(), digest_size=8).digest())
+    return hash((uid, request_id))

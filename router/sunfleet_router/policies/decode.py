@@ -39,35 +39,31 @@ def choose(
     able = [pod for pod in pool if pod.capacity > 0 and pod.fingerprint in facts.fingerprints]
     if not able:
         return Reject("none")
-    untried = [pod for pod in able if pod.uid not in facts.tried]
+    untried = [pod for pod in able if pod.uid not in facts.tried] if facts.tried else able
     if not untried:
         return Reject("tried")
     asked = standing(untried, ejected)
     if isinstance(asked, Reject):
         return asked
-    roomy = [pod for pod in asked if fits(facts.tokens, pod, taken)]
+    tokens = facts.tokens
+    roomy = [
+        ((held + tokens) / pod.capacity, pod)
+        for pod in asked
+        if (held := taken.get(pod.uid, 0)) + tokens <= pod.capacity or not held  # as :func:`fits`, in every request
+    ]
     if not roomy:
         return Wait()
-    if len(roomy) == 1:
-        return Choice(roomy[0])
-
-    def doubt(pod: Endpoint) -> tuple[bool, bool]:
-        return pod.uid in suspects, pod.uid in facts.avoided
-
-    def tie(pod: Endpoint) -> tuple[int, str]:
-        return tie_break(pod.uid, facts.request_id), pod.uid
-
-    if two:
-        least = min(map(doubt, roomy))
-        roomy = sorted((pod for pod in roomy if doubt(pod) == least), key=tie)[:2]
-
-    def order(pod: Endpoint) -> tuple[tuple[bool, bool], float]:
-        return doubt(pod), (taken.get(pod.uid, 0) + facts.tokens) / pod.capacity
-
-    orders = [order(pod) for pod in roomy]
-    least_order = min(orders)
-    best = [pod for pod, one in zip(roomy, orders, strict=True) if one == least_order]
-    return Choice(best[0] if len(best) == 1 else min(best, key=tie))
+    if len(roomy) > 1 and (suspects or facts.avoided):
+        least = min([_doubt(facts, pod, suspects) for _, pod in roomy])
+        roomy = [one for one in roomy if _doubt(facts, one[1], suspects) == least]
+    if two and len(roomy) > 1:
+        first, second, *_ = sorted([(tie_break(pod.uid, facts.request_id), pod.uid, full, pod) for full, pod in roomy])
+        roomy = [first[2:], second[2:]]
+    emptiest = min([full for full, _ in roomy])
+    best = [pod for full, pod in roomy if full == emptiest]
+    if len(best) == 1:
+        return Choice(best[0])
+    return Choice(min([(tie_break(pod.uid, facts.request_id), pod.uid, pod) for pod in best])[2])
 
 
 def choose_again(
@@ -93,3 +89,7 @@ def fits(tokens: int, pod: Endpoint, taken: Mapping[str, int]) -> bool:
     """Whether a pod that holds KV at all has room for so much more, or is empty."""
     capacity = pod.capacity
     return 0 < capacity >= taken.get(pod.uid, 0) + min(capacity, tokens)
+
+
+def _doubt(facts: DecodeFacts, pod: Endpoint, suspects: Collection[str]) -> tuple[bool, bool]:
+    return pod.uid in suspects, pod.uid in facts.avoided

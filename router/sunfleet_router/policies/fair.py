@@ -29,11 +29,14 @@ class FairShare:
 
     def charge(self, task: str, tokens: float, weight: int) -> None:
         """Count ``tokens`` for ``task``; a negative number gives back what was reserved and not used."""
-        self._charged[task] = self.level(task) + tokens / weight
+        charged = self._charged
+        charged[task] = (charged[task] if task in charged else self._floor) + tokens / weight
 
     def passed(self, task: str) -> None:
         """``task`` is served at once, since nobody waits: whoever comes to wait starts level with it."""
-        self._floor = max(self._floor, self.level(task))
+        level = self._charged.get(task)
+        if level is not None and level > self._floor:
+            self._floor = level
 
     def rest(self, served: str) -> None:
         """Nobody waits any more, ``served`` was the last who did. Those at its level or below need no memory."""

@@ -32,6 +32,7 @@ class Outliers:
 
     def __init__(self) -> None:
         self._records: dict[str, _Record] = {}
+        self.any: Mapping[str, object] = self._records  # its truth is theirs: looked at several times in every request
 
     def failed(self, uid: str, now: float) -> None:
         record = self._records.setdefault(uid, _Record())
@@ -70,7 +71,8 @@ class Outliers:
 
     def keep(self, uids: frozenset[str]) -> None:
         """Forget pods that are gone."""
-        self._records = {uid: record for uid, record in self._records.items() if uid in uids}
+        for uid in self._records.keys() - uids:
+            del self._records[uid]
 
     def __bool__(self) -> bool:
         return bool(self._records)

@@ -32,10 +32,11 @@ def choose(
     ejected: Mapping[str, float] = NOBODY,
 ) -> Choice | Reject:
     """A prefill always starts at once: waiting is done for decode room, before. Pods in ``suspects`` come last."""
-    able = [pod for pod in pods if facts.fingerprint is None or pod.fingerprint == facts.fingerprint]
+    wanted = facts.fingerprint
+    able = [pod for pod in pods if wanted is None or pod.fingerprint == wanted]
     if not able:
         return Reject("none")
-    untried = [pod for pod in able if pod.uid not in facts.tried]
+    untried = [pod for pod in able if pod.uid not in facts.tried] if facts.tried else able
     if not untried:
         return Reject("tried")
     asked = standing(untried, ejected)

@@ -25,7 +25,7 @@ from sunfleet_router.errors import (
     UnknownModelError,
 )
 from sunfleet_router.fleet.current import Fleet
-from sunfleet_router.fleet.snapshot import Task
+from sunfleet_router.fleet.snapshot import Route, Task
 from sunfleet_router.keys.key import Key
 from sunfleet_router.policies.decode import DecodeFacts
 from sunfleet_router.serving.call import DECODE_POD_HEADER, Call
@@ -85,7 +85,14 @@ class Flow:
         self, ask: Ask, visit: Visit, reply: ClientReply, request_id: str, headers: dict[str, str]
     ) -> None:
         """Make one answer, trying other pods for as long as the client has not got a byte."""
-        call = await self._call(ask, visit, reply, request_id, headers)
+        task, now = visit.task, asyncio.get_running_loop().time()
+        ask, deadline = ask.with_defaults(task.defaults), now + task.limits.timeouts.request
+        with visit.trace.phase("route"):
+            route = self._lobby.ready(task.name, request_id) or await self._held(ask, task, request_id, deadline)
+        call = Call(
+            ask=ask, task=task, route=route, request_id=request_id, headers=headers, reply=reply, started=now,
+            deadline=deadline, named=self._settings.pod_headers, visit=visit, sampled=self._shadow.samples(ask, task),
+        )  # fmt: skip
         try:
             await self._try(call)
         except (LegFailedError, PhaseTimeoutError, StreamCutError, CircuitOpenError):
@@ -94,15 +101,24 @@ class Flow:
             raise
         self._answered(call, failed=False)
 
+    async def _held(self, ask: Ask, task: Task, request_id: str, deadline: float) -> Route:
+        """Where it goes, once there is a pod for it."""
+        facts = DecodeFacts(request_id, ask.prompt_tokens, ())
+        claim = Claim(task, "", facts, ask.prompt_tokens, ask.size, ask.priority, deadline)
+        return await self._lobby.route(claim)
+
     def _answered(self, call: Call, *, failed: bool) -> None:
         seconds = asyncio.get_running_loop().time() - call.started
         self._metrics.answered(call.task.name, call.route.revision, seconds, call.output, failed=failed)
 
     async def _try(self, call: Call) -> None:
         reply = call.reply
-        for left in reversed(range(self._settings.attempts)):
+        left = self._settings.attempts
+        while True:
+            left -= 1
             try:
-                await self._attempt(call)
+                # Made first, then sent: no room is kept on any pod for a client that reads slowly.
+                await self._give(call, await self._make(call))
                 return
             except LegFailedError as failure:
                 if reply.started:  # the resumes are spent; what failed has been noted then
@@ -111,7 +127,7 @@ class Flow:
                 if not failure.retryable or not left:
                     raise
                 call.failure = failure
-                self._metrics.retries.labels(call.task.name).inc()
+                self._metrics.retries.add(1, call.task.name)
                 if failure.code == verdict.PREEMPTED:
                     await self._pause(call)
             except PhaseTimeoutError as late:
@@ -121,67 +137,51 @@ class Flow:
                 raise
             except BusyError as busy:
                 if busy.code == QUEUE_TIMEOUT:
-                    self._metrics.phase_timeouts.labels(call.task.name, "queue").inc()
+                    self._metrics.phase_timeouts.add(1, call.task.name, "queue")
                 raise
             except UnavailableError as nothing_left:
                 raise (None if reply.started else call.failure) or nothing_left from None
 
-    async def _call(self, ask: Ask, visit: Visit, reply: ClientReply, request_id: str, headers: dict[str, str]) -> Call:
-        task, now = visit.task, asyncio.get_running_loop().time()
-        ask, deadline = ask.with_defaults(task.defaults), now + task.limits.timeouts.request
-        with visit.trace.phase("route"):
-            route = self._lobby.ready(task.name, request_id)
-            if route is None:
-                facts = DecodeFacts(request_id, ask.prompt_tokens, ())
-                claim = Claim(task, "", facts, ask.prompt_tokens, ask.size, ask.priority, deadline)
-                route = await self._lobby.route(claim)
-        return Call(
-            ask=ask, task=task, route=route, request_id=request_id, headers=headers, reply=reply, started=now,
-            deadline=deadline, named=self._settings.pod_headers, visit=visit, sampled=self._shadow.samples(ask, task),
-        )  # fmt: skip
-
-    async def _attempt(self, call: Call) -> None:
-        """Make the answer, then send it: no room is kept on any pod for a client that reads slowly."""
-        made = await self._make(call)
-        if isinstance(made, Telling):
-            await self._streaming.complete(call, made)
-            if call.sampled and made.told.exact:
-                self._shadow.consider(call, Given(made.told.first.prompt, made.told.tokens))
-        elif isinstance(made, PrefillReply):
-            await self._answer_from_prefill(call, made)
-        else:
+    async def _give(self, call: Call, made: PrefillReply | Telling | tuple[bytes, Given | None]) -> None:
+        if isinstance(made, tuple):
             body, given = made
             await call.reply.whole(200, body)
             if given is not None:
                 self._shadow.consider(call, given)
+        elif isinstance(made, Telling):
+            await self._streaming.complete(call, made)
+            if call.sampled and made.told.exact:
+                self._shadow.consider(call, Given(made.told.first.prompt, made.told.tokens))
+        else:
+            await self._answer_from_prefill(call, made)
 
     async def _make(self, call: Call) -> PrefillReply | Telling | tuple[bytes, Given | None]:
         """The prefill's reply if its token is the whole answer; a stream, told or broken off; or a whole body, and its
         tokens if it shall be made again.
         """
+        pairing = self._pairing
         if call.ask.output_limit == 1:  # no decode pod is needed
-            with await self._pairing.prefill(call, fingerprint=None) as made:
+            with await pairing.prefill(call, fingerprint=None) as made:
                 return made.reply
-        with await self._pairing.seat(call) as seat:
-            return await self._make_on(call, seat)
-
-    async def _make_on(self, call: Call, seat: Seat) -> PrefillReply | Telling | tuple[bytes, Given | None]:
-        with await self._pairing.prefill(call, seat.endpoint.fingerprint) as made:
+        with (
+            await pairing.seat(call) as seat,
+            await pairing.prefill(call, seat.endpoint.fingerprint) as made,
+        ):
             if made.reply.finished(call.ask, made.pod.max_model_len):
                 return made.reply
-            self._pairing.settle(call, seat, made)
+            pairing.settle(call, seat, made)
             if call.ask.stream:
                 return await self._streaming.begin(call, seat, made)
             return await self._decode_whole(call, seat, made)
 
     async def _answer_from_prefill(self, call: Call, reply: PrefillReply) -> None:
-        self._metrics.prefill_only.labels(call.task.name).inc()
+        self._metrics.prefill_only.add(1, call.task.name)
         self._pairing.count_output(call, len(reply.output))
         if not call.ask.stream:
             await call.reply.whole(200, answers.whole(call.ask, reply))
             return
         elapsed = asyncio.get_running_loop().time() - call.started
-        self._metrics.first_token_seconds.labels(call.task.name).observe(elapsed)
+        self._metrics.first_token_seconds.add(elapsed, call.task.name)
         stream = await call.reply.open_stream()
         await stream.finish(answers.streamed(call.ask, reply))
 

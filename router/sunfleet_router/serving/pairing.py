@@ -53,7 +53,7 @@ class Prefilled(Hold):
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if isinstance(failure, LegFailedError) and failure.code in verdict.NOT_HANDED_OVER:
+        if failure is not None and isinstance(failure, LegFailedError) and failure.code in verdict.NOT_HANDED_OVER:
             self._avoided.add(self.pod.uid)
         super().__exit__(kind, failure, traceback)
 
@@ -107,7 +107,7 @@ class Pairing:
         )  # fmt: skip
         with call.visit.trace.phase("queue"):
             seat = await self._admission.reserve(claim)
-        self._metrics.queue_seconds.labels(call.task.name).observe(time.monotonic() - began)
+        self._metrics.queue_seconds.add(time.monotonic() - began, call.task.name)
         return seat
 
     def settle(self, call: Call, seat: Seat, made: Prefilled, told: Told | None = None) -> None:
@@ -130,7 +130,7 @@ class Pairing:
         """``output`` more tokens have been made for the client."""
         call.visit.output += output
         call.output += output
-        self._metrics.output_tokens.labels(call.task.name).inc(output)
+        self._metrics.output_tokens.add(output, call.task.name)
 
     async def prefill(
         self, call: Call, fingerprint: str | None, told: Told | None = None, *, body: bytes | None = None
@@ -154,8 +154,8 @@ class Pairing:
             reply = legs.read_prefill(raw)
         self.praise(pod)
         prompt = len(reply.prompt)
-        self._metrics.prefill_seconds.labels(name).observe(time.monotonic() - began)
-        self._metrics.prompt_tokens.labels(name).inc(prompt)
+        self._metrics.prefill_seconds.add(time.monotonic() - began, name)
+        self._metrics.prompt_tokens.add(prompt, name)
         call.visit.prompt += prompt - call.prompt_tokens  # once, however often it had to be made
         call.prompt_tokens = prompt
         made = Prefilled(self._releaser, pod, reply, call)
@@ -209,8 +209,8 @@ class Pairing:
                 self.shun(call, failure.pod)
             return
         if failure.code == verdict.CONNECT_TIMEOUT:
-            self._metrics.phase_timeouts.labels(call.task.name, "connect").inc()
-        self._metrics.leg_failures.labels(call.task.name, failure.leg, failure.code).inc()
+            self._metrics.phase_timeouts.add(1, call.task.name, "connect")
+        self._metrics.leg_failures.add(1, call.task.name, failure.leg, failure.code)
         if failure.avoid and failure.pod is not None:
             call.avoided.add(failure.pod)
         elif not failure.same_pod:

@@ -29,9 +29,10 @@ class Served:
             self._span.__exit__(type(refused), refused, refused.__traceback__)
             raise
         visit.trace = trace
-        trace.note(
-            gen_ai__request__model=visit.task.name, sunfleet__key=visit.key.name, sunfleet__stream=self._stream
-        )  # fmt: skip
+        if trace.on:
+            trace.note(
+                gen_ai__request__model=visit.task.name, sunfleet__key=visit.key.name, sunfleet__stream=self._stream
+            )  # fmt: skip
         return visit
 
     def __exit__(
@@ -39,7 +40,8 @@ class Served:
     ) -> None:
         visit = self._visit
         try:
-            visit.trace.note(gen_ai__usage__input_tokens=visit.prompt, gen_ai__usage__output_tokens=visit.output)
+            if visit.trace.on:
+                visit.trace.note(gen_ai__usage__input_tokens=visit.prompt, gen_ai__usage__output_tokens=visit.output)
             self._metrics.used(visit)
         finally:
             self._entry.__exit__()

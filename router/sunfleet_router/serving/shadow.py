@@ -141,7 +141,7 @@ class Shadow:
         )  # fmt: skip
 
     def _count(self, call: Call, result: Comparison) -> None:
-        self._metrics.shadow_checks.labels(call.task.name, result.outcome).inc()
+        self._metrics.shadow_checks.add(1, call.task.name, result.outcome)
 
 
 def _shadow_of(call: Call) -> Call:

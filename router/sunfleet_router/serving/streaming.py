@@ -86,7 +86,7 @@ class Streaming:
         try:
             while telling.broken is not None:
                 self._check(telling, telling.broken)
-                self._metrics.resumes.labels(call.task.name, telling.broken.reason).inc()
+                self._metrics.resumes.add(1, call.task.name, telling.broken.reason)
                 logger.info(
                     "request %s of %r: its stream broke off (%s) after %d tokens, going on elsewhere",
                     call.request_id, call.task.name, telling.broken.reason, len(telling.told.tokens),
@@ -99,7 +99,7 @@ class Streaming:
             outcome = "failed"
             raise
         finally:
-            self._metrics.resumed_streams.labels(call.task.name, outcome).inc()
+            self._metrics.resumed_streams.add(1, call.task.name, outcome)
 
     def _check(self, telling: Telling, broken: Break) -> None:
         settings = self._settings
@@ -196,11 +196,11 @@ class Streaming:
     async def _stream(self, call: Call, telling: Telling) -> ClientStream:
         now, name = asyncio.get_running_loop().time(), call.task.name
         if telling.stream is None:
-            self._metrics.first_token_seconds.labels(name).observe(now - call.started)
+            self._metrics.first_token_seconds.add(now - call.started, name)
             telling.stream = await call.reply.open_stream()
         else:
-            self._metrics.resume_seconds.labels(name).observe(now - telling.broken_at)
-            self._metrics.replayed_tokens.labels(name).inc(len(telling.told.tokens))
+            self._metrics.resume_seconds.add(now - telling.broken_at, name)
+            self._metrics.replayed_tokens.add(len(telling.told.tokens), name)
         return telling.stream
 
     async def _end(

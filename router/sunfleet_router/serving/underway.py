@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
 
 from sunfleet_router.admission.decode_room import Seat
@@ -20,6 +22,7 @@ class UnderWay(ABC):
     """
 
     __slots__ = ("_began", "_call", "_count", "_metrics", "_span", "pod")
+    _span: AbstractContextManager[Mapping[str, str]] | None
     leg: Leg
 
     def __init__(self, call: Call, pod: Endpoint, count: Counting, metrics: Metrics) -> None:
@@ -35,8 +38,12 @@ class UnderWay(ABC):
     def __enter__(self) -> None:
         self._began = time.monotonic()
         self._count.enter()
+        trace = self._call.visit.trace
+        self._span = None
+        if not trace.on:
+            return
         try:
-            self._span = self._call.visit.trace.phase(self.leg)
+            self._span = trace.phase(self.leg)
             if carried := self._span.__enter__():
                 self._call.headers.update(carried)
         except BaseException:
@@ -47,12 +54,13 @@ class UnderWay(ABC):
         self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            self._span.__exit__(kind, failure, traceback)
+            if self._span is not None:
+                self._span.__exit__(kind, failure, traceback)
         finally:
             seconds = (time.monotonic() - self._began) * self.share() * self.pod.accelerators
             self._count.leave()
             call, leg = self._call, self.leg
-            self._metrics.gpu_seconds.labels(call.task.name, leg).inc(seconds)
+            self._metrics.gpu_seconds.add(seconds, call.task.name, leg)
             call.visit.gpu_seconds[leg] += seconds
 
 
@@ -67,13 +75,13 @@ class Prefilling(UnderWay):
         self._load = load
 
     def share(self) -> float:
-        return self._call.ask.prompt_tokens / max(1, self._load.prefill_tokens[self.pod.uid])
+        return self._call.ask.prompt_tokens / (self._load.prefill_tokens.get(self.pod.uid) or 1)
 
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
     ) -> None:
         super().__exit__(kind, failure, traceback)
-        if isinstance(failure, LegFailedError | PhaseTimeoutError):
+        if failure is not None and isinstance(failure, LegFailedError | PhaseTimeoutError):
             failure.pod = self.pod.uid
 
 
@@ -88,4 +96,5 @@ class Decoding(UnderWay):
         self._seat = seat
 
     def share(self) -> float:
-        return min(1.0, self._seat.tokens / self.pod.capacity) if self.pod.capacity else 1.0
+        tokens, capacity = self._seat.tokens, self.pod.capacity
+        return tokens / capacity if tokens < capacity else 1.0

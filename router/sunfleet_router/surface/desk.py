@@ -19,8 +19,9 @@ class Desk:
         self._empty.set()
 
     def enter(self, presence: Presence, reply: ClientReply) -> None:
+        if not self._present:
+            self._empty.clear()
         self._present[presence] = reply
-        self._empty.clear()
 
     def leave(self, presence: Presence) -> None:
         self._present.pop(presence, None)

@@ -7,7 +7,7 @@ import random
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 
 from starlette.types import Receive, Scope, Send
@@ -60,7 +60,7 @@ class Door(ABC):
         self._serving = serving
 
     @abstractmethod
-    async def serve(self, body: bytes, caller: Caller) -> None:
+    def serve(self, body: bytes, caller: Caller) -> Awaitable[None]:
         """Answer one request; raises what the client is to be told."""
 
     def caller(self, send: Send, key: Key, request_id: str, headers: dict[str, str]) -> Caller:
@@ -73,7 +73,7 @@ class Door(ABC):
         request_id = _request_id(headers)
         REQUEST.set(request_id)
         caller = self.caller(send, key_of(scope), request_id, _for_engines(headers, request_id))
-        code, began = "ok", time.monotonic()
+        code, began = "ok", 0.0
         try:
             body = take_body(receive, serving.max_body)
             if body is None:
@@ -100,12 +100,14 @@ class Door(ABC):
             task = caller.task.name if caller.task else ""
             serving.metrics.finished(task, caller.key.name, code)
             if task:
-                serving.metrics.request_seconds.labels(task).observe(time.monotonic() - began)
+                serving.metrics.request_seconds.add(time.monotonic() - began, task)
 
 
 def _request_id(headers: Mapping[bytes, bytes]) -> str:
-    given = headers.get(b"x-request-id", b"").decode("latin-1")
-    return given if _REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
+    given = headers.get(b"x-request-id")
+    if given is not None and _REQUEST_ID.fullmatch(name := given.decode("latin-1")):
+        return name
+    return f"{random.getrandbits(128):032x}"
 
 
 def _announced(headers: Mapping[bytes, bytes]) -> int | None:

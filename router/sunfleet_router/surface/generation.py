@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from starlette.types import Send
 
 from sunfleet_router.bodies import clientbody
@@ -21,8 +23,8 @@ class Generation(Door):
         self._kind = kind
         self._fanout = fanout
 
-    async def serve(self, body: bytes, caller: Caller) -> None:
-        await self._answer(clientbody.parse(self._kind, body), caller)
+    def serve(self, body: bytes, caller: Caller) -> Awaitable[None]:
+        return self._answer(clientbody.parse(self._kind, body), caller)
 
     async def _answer(self, ask: Ask, caller: Caller) -> None:
         flow, reply = self._serving.flow, caller.reply
@@ -44,6 +46,6 @@ class Translated(Generation):
     def caller(self, send: Send, key: Key, request_id: str, headers: dict[str, str]) -> Caller:
         return super().caller(Translating(send, self._dialect), key, request_id, headers)
 
-    async def serve(self, body: bytes, caller: Caller) -> None:
+    def serve(self, body: bytes, caller: Caller) -> Awaitable[None]:
         assert isinstance(caller.send, Translating)  # noqa: S101 made above
-        await self._answer(caller.send.read(body, caller.request_id), caller)
+        return self._answer(caller.send.read(body, caller.request_id), caller)

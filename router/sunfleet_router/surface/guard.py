@@ -7,6 +7,7 @@ request's scope for those behind it.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Awaitable
 from typing import Final
 
 from prometheus_client import Counter
@@ -31,7 +32,7 @@ class Guard:
         self._ring = ring
         self._outcomes = outcomes  # by task and code
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http" and scope["path"] not in _OPEN:
             scope[_SCOPE_HEADERS] = headers = dict(scope["headers"])
             try:
@@ -39,9 +40,8 @@ class Guard:
             except (UnauthenticatedError, UnavailableError) as error:
                 self._outcomes.labels("", error.code).inc()
                 # The body is not read: a connection whose rest is unknown is of no more use.
-                await ClientReply(worded(send, scope["path"]), uuid.uuid4().hex, closing=True).error(error)
-                return
-        await self._app(scope, receive, send)
+                return ClientReply(worded(send, scope["path"]), uuid.uuid4().hex, closing=True).error(error)
+        return self._app(scope, receive, send)  # no coroutine around it: each is resumed whenever the last one is
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:

@@ -8,7 +8,8 @@ from "no data".
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -38,19 +39,19 @@ class _Remembering:
     Mixed into a metric's class.
     """
 
-    _children: dict[tuple[object, ...], Any] | None = None
+    _children: Mapping[tuple[object, ...], Any] = MappingProxyType({})
 
     def labels(self, *values: object, **named: object) -> Any:
-        found = self._children.get(values) if self._children is not None and not named else None
+        found = None if named else self._children.get(values)
         if found is None:
             found = super().labels(*values, **named)  # type: ignore[misc]
             if not named:
-                self._children = {**(self._children or {}), values: found}
+                self._children = {**self._children, values: found}
         return found
 
     def remove_by_labels(self, labels: dict[str, str]) -> None:
         super().remove_by_labels(labels)  # type: ignore[misc]
-        self._children = None
+        self._children = MappingProxyType({})
 
 
 class _Cell:
@@ -78,6 +79,14 @@ class _Counter(_Remembering, Counter):
 
     _value: _Cell
 
+    def add(self, amount: float, *labels: str) -> None:
+        """As ``labels(...).inc(amount)``, in one call."""
+        try:
+            child = self._children[labels]
+        except KeyError:
+            child = self.labels(*labels)
+        child._value.value += amount
+
     def _metric_init(self) -> None:
         super()._metric_init()
         self._value = _Cell()
@@ -87,8 +96,18 @@ class _Counter(_Remembering, Counter):
 
 
 class _Histogram(_Remembering, Histogram):
+    """Likewise."""
+
     _sum: _Cell
     _buckets: list[_Cell]
+
+    def add(self, amount: float, *labels: str) -> None:
+        """As ``labels(...).observe(amount)``, in one call."""
+        try:
+            child = self._children[labels]
+        except KeyError:
+            child = self.labels(*labels)
+        child.observe(amount)
 
     def _metric_init(self) -> None:
         super()._metric_init()
@@ -154,10 +173,10 @@ class Metrics:
         self.registry.register(_Books(fleet, load, admission, replicas))
         fleet.on_change(self._tasks_changed)
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+    def _counter(self, name: str, text: str, *labels: str) -> _Counter:
         return _Counter(PREFIX + name, text, labels, registry=self.registry)
 
-    def _histogram(self, name: str, text: str) -> Histogram:
+    def _histogram(self, name: str, text: str) -> _Histogram:
         return _Histogram(PREFIX + name, text, ("task",), buckets=_SECONDS, registry=self.registry)
 
     def _tasks_changed(self, snapshot: Snapshot) -> None:
@@ -199,31 +218,31 @@ class Metrics:
 
     def answered(self, task: str, revision: str, seconds: float, tokens: int, *, failed: bool) -> None:
         """One answer of a revision is whole, or its engines failed it for good."""
-        self.revision_requests.labels(task, revision, "failed" if failed else "ok").inc()
+        self.revision_requests.add(1, task, revision, "failed" if failed else "ok")
         if not failed:
-            self.revision_seconds.labels(task, revision).inc(seconds)
-            self.revision_tokens.labels(task, revision).inc(tokens)
+            self.revision_seconds.add(seconds, task, revision)
+            self.revision_tokens.add(tokens, task, revision)
 
     def timed_out(self, task: str, late: PhaseTimeoutError) -> None:
         """A phase took too long; the same error counts once."""
         if not late.counted:
             late.counted = True
-            self.phase_timeouts.labels(task, late.phase).inc()
+            self.phase_timeouts.add(1, task, late.phase)
 
     def finished(self, task: str, key: str, code: str) -> None:
         """One request has been answered, whatever with; ``key`` is "" where none are asked for."""
-        self.requests.labels(task, code).inc()
+        self.requests.add(1, task, code)
         if key:
-            self.key_requests.labels(key, code).inc()
+            self.key_requests.add(1, key, code)
 
     def used(self, visit: Visit) -> None:
         """What one client's request has used in all."""
         name = visit.key.name
         if name:
-            self.key_tokens.labels(name, "prompt").inc(visit.prompt)
-            self.key_tokens.labels(name, "output").inc(visit.output)
+            self.key_tokens.add(visit.prompt, name, "prompt")
+            self.key_tokens.add(visit.output, name, "output")
             for leg, seconds in visit.gpu_seconds.items():
-                self.key_gpu_seconds.labels(name, leg).inc(seconds)
+                self.key_gpu_seconds.add(seconds, name, leg)
 
     def keys_changed(self, names: frozenset[str]) -> None:
         """Which API keys there are, by name."""
@@ -238,7 +257,7 @@ class Metrics:
                 metric.remove_by_labels({"key": name})
         self._keys = names
 
-    def _every(self) -> tuple[Counter | Histogram, ...]:
+    def _every(self) -> tuple[_Counter | _Histogram, ...]:
         """All that have the task among their labels."""
         return (
             self.requests,
@@ -251,7 +270,7 @@ class Metrics:
             *self._per_task(),
         )
 
-    def _per_task(self) -> tuple[Counter | Histogram, ...]:
+    def _per_task(self) -> tuple[_Counter | _Histogram, ...]:
         return (
             self.retries, self.prompt_tokens, self.output_tokens, self.prefill_only, self.replayed_tokens,
             self.resume_seconds, self.request_seconds, self.queue_seconds, self.prefill_seconds,

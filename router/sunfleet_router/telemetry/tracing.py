@@ -49,6 +49,8 @@ class Tracing:
 
 
 class _Trace:
+    on = True
+
     def __init__(self, tracer: api.Tracer, span: api.Span, context: Context) -> None:
         self._tracer = tracer
         self._span = span

@@ -2,8 +2,8 @@
 them.
 
 The sink is called from the event loop's read callback, one call per read however many chunks it held: a token costs no
-task switch here. Parsing is httptools' (llhttp); this module only keeps its events in order and knows when a connection
-can be used again.
+task switch here. Parsing is httptools' (llhttp), but for answers that come plain and whole; this module only keeps its
+events in order and knows when a connection can be used again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol, cast
 
 import httptools
+
+from sunfleet_router.transport import plain
 
 if TYPE_CHECKING:
     from sunfleet_router._pump import Transport
@@ -132,6 +134,13 @@ class Connection(asyncio.Protocol):
         sink = self._sink
         if sink is None:
             self.abort()  # an answer that nobody asked for: the framing cannot be trusted any more
+            return
+        if not self._answering and (whole := plain.answer(data)) is not None:
+            self._keep_alive = True
+            sink.on_head(whole[0])
+            if whole[1]:
+                sink.on_data(whole[1])
+            self._finish(sink)
             return
         failure: UpstreamError | None = None
         self._answering = True

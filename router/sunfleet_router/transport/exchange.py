@@ -43,32 +43,28 @@ class Inbox:
     """ASGI's ``receive``: the request's body, as much as there is each time, then nothing until the client leaves.
 
     ``whole``: whether all of the body has come. ``on_leave`` is called once, if the client leaves before its answer is
-    complete; ``on_taken`` when the application has taken what had come.
+    complete; ``on_taken`` when the application has taken what had come; ``closed``: the client has left.
     """
 
-    __slots__ = ("_closed", "_given", "_parts", "_taken", "_waits", "on_leave", "on_taken", "size", "whole")
+    __slots__ = ("_given", "_parts", "_taken", "_waits", "closed", "on_leave", "on_taken", "size", "whole")
 
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
+    def __init__(self, body: bytes | None = None) -> None:
+        """``body``: all of it, if it has come already."""
+        self._parts: list[bytes] = [] if body is None else [body]
         self._given = False  # all of it
         self._taken = False  # some of it
-        self._closed = False
         self._waits: asyncio.Future[None] | None = None
-        self.size = 0  # bytes that wait for the application
-        self.whole = False
+        self.closed = False
+        self.size = 0 if body is None else len(body)  # bytes that wait for the application
+        self.whole = body is not None
         self.on_leave: Callable[[], None] | None = None
         self.on_taken: Callable[[], None] | None = None
 
-    @property
-    def closed(self) -> bool:
-        """Whether the client has left."""
-        return self._closed
-
     async def __call__(self) -> dict[str, Any]:
-        while not (self._closed or self._parts or (self.whole and not self._given)):
+        while not (self.closed or self._parts or (self.whole and not self._given)):
             self._waits = self._waits or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._waits)
-        if self._closed:
+        if self.closed:
             return {"type": "http.disconnect"}
         body = self._take()
         if not self.whole and self.on_taken is not None:
@@ -77,7 +73,7 @@ class Inbox:
 
     def take_whole(self) -> bytes | None:
         """The whole body without waiting; ``None`` unless all of it is there, and nothing has been taken."""
-        return self._take() if self.whole and not (self._given or self._taken or self._closed) else None
+        return self._take() if self.whole and not (self._given or self._taken or self.closed) else None
 
     def _take(self) -> bytes:
         self._given, self._taken = self.whole, True
@@ -100,7 +96,7 @@ class Inbox:
 
     def close(self) -> None:
         """The client has left."""
-        self._closed = True
+        self.closed = True
         self._wake()
         if self.on_leave is not None:
             self.on_leave()
@@ -152,7 +148,7 @@ class Exchange:
         """The answer's head, which goes out with the first bytes of its body."""
         self.started = True
         self._keep = self._keep and self.inbox.whole  # what is left of a request would be taken for the next one
-        lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
+        head = _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
         self._no_body = self._no_body or status in _NO_BODY
         sized = self._no_body
         for name, value in headers:
@@ -161,14 +157,13 @@ class Exchange:
             elif name == b"connection" and value == b"close":
                 self._keep = False
                 continue  # said below
-            lines.append(b"%b: %b\r\n" % (name, value))
+            head += b"%b: %b\r\n" % (name, value)
         if not sized and self._old:
             self._keep = False
         elif not sized:
             self._chunked = True
-            lines.append(b"transfer-encoding: chunked\r\n")
-        lines.append(b"\r\n" if self._keep else b"connection: close\r\n\r\n")
-        self._head = b"".join(lines)
+            head += b"transfer-encoding: chunked\r\n"
+        self._head = head + (b"\r\n" if self._keep else b"connection: close\r\n\r\n")
 
     def write(self, data: bytes) -> None:
         """A part of the body."""

@@ -1,8 +1,8 @@
 """The server: HTTP/1.1 over asyncio, for one process's worth of clients.
 
 A request that comes in one piece, as most do, costs one task and no waiting. Paths in ``direct`` go to their raw ASGI
-endpoint at once; all others through the application's own layers. Parsing is httptools' (llhttp). Why not uvicorn:
-``docs/router.md``.
+endpoint at once; all others through the application's own layers. Parsing is httptools' (llhttp), but for requests that
+come plain and whole. Why not uvicorn: ``docs/router.md``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import orjson
 from starlette.types import ASGIApp
 
 from sunfleet_router.errors import InternalError, InvalidRequestError
+from sunfleet_router.transport import plain
 from sunfleet_router.transport.exchange import Exchange, Header, Inbox
 from sunfleet_router.transport.pump import on_pump
 from sunfleet_router.transport.sockets import AsyncioSockets, Listening, Sockets
@@ -53,7 +54,7 @@ class Front:
         self._server: Listening | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self.connections: set[ClientConnection] = set()
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.tasks: dict[Exchange, asyncio.Task[None]] = {}
         self.closing = False
 
     async def start(
@@ -74,15 +75,24 @@ class Front:
         for connection in tuple(self.connections):
             connection.close_when_idle()
         if self.tasks:
-            await asyncio.wait(self.tasks, timeout=patience)
+            await asyncio.wait(self.tasks.values(), timeout=patience)
         for connection in tuple(self.connections):
             connection.close_now()
 
     def run(self, app: ASGIApp, scope: dict[str, Any], exchange: Exchange) -> None:
         """Serve one request in a task of its own."""
-        task = asyncio.get_running_loop().create_task(_serve(app, scope, exchange))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self.tasks[exchange] = asyncio.get_running_loop().create_task(self._serve(app, scope, exchange))
+
+    async def _serve(self, app: ASGIApp, scope: dict[str, Any], exchange: Exchange) -> None:
+        try:
+            await app(scope, exchange.inbox, exchange)
+        except Exception:  # whatever a bug raises, the client gets an error object and no stack trace
+            logger.exception("serving %s failed", scope["path"])
+            if not exchange.started:
+                answer(exchange, 500, InternalError().to_json())
+        finally:
+            del self.tasks[exchange]  # not by the task's callback, which would be another turn of the loop
+        exchange.abandon()  # unless it is complete
 
     def _connection(self) -> ClientConnection:
         return ClientConnection(self, asyncio.get_running_loop())
@@ -94,16 +104,6 @@ class Front:
             oldest = loop.time() - self._keep_alive
             for connection in tuple(self.connections):
                 connection.close_if_idle_since(oldest)
-
-
-async def _serve(app: ASGIApp, scope: dict[str, Any], exchange: Exchange) -> None:
-    try:
-        await app(scope, exchange.inbox, exchange)
-    except Exception:  # whatever a bug raises, the client gets an error object and no stack trace
-        logger.exception("serving %s failed", scope["path"])
-        if not exchange.started:
-            answer(exchange, 500, InternalError().to_json())
-    exchange.abandon()  # unless it is complete
 
 
 def answer(exchange: Exchange, status: int, body: bytes, *more: Header) -> None:
@@ -156,6 +156,9 @@ class ClientConnection(asyncio.Protocol):
         if self._deaf:
             return
         self._since = self._loop.time()
+        if self._reading is None and not self._in_head and (whole := plain.request(data)) is not None:
+            self._take(*whole)
+            return
         self._begun = False
         try:
             self._parser.feed_data(data)
@@ -203,7 +206,7 @@ class ClientConnection(asyncio.Protocol):
             self._transport.close()
         elif self._waiting:
             self._start(*self._waiting.popleft())
-        if not self._waiting:
+        if self._paused and not self._waiting:
             self._resume()
 
     def abort(self) -> None:
@@ -225,6 +228,11 @@ class ClientConnection(asyncio.Protocol):
         served = self._current is not None and self._reading is None
         if not served and self._since < oldest:
             self.abort()
+
+    def _take(self, method: str, target: bytes, headers: list[Header], body: bytes) -> None:
+        """A plain request, whole."""
+        app = self._front.direct.get(target) if method == "POST" else None
+        self._serve((app or self._front.app, _scope(method, target, headers), Exchange(self, Inbox(body))))
 
     # httptools callbacks
 
@@ -249,7 +257,8 @@ class ClientConnection(asyncio.Protocol):
         self._reading = Inbox()
         exchange = Exchange(self, self._reading, persistent=keep, old=old, head=method == b"HEAD")
         direct = self._front.direct.get(self._url) if method == b"POST" else None
-        self._arriving = (direct or self._front.app, self._scope(method), exchange)
+        scope = _scope(method.decode("ascii"), self._url, self._headers)
+        self._arriving = (direct or self._front.app, scope, exchange)
         if self._expects and self._current is None:
             self.put(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -304,14 +313,6 @@ class ClientConnection(asyncio.Protocol):
             self._paused = False
             self._transport.resume_reading()
 
-    def _scope(self, method: bytes) -> dict[str, Any]:
-        path, _, query = self._url.partition(b"?")
-        return {
-            "type": "http", "asgi": _ASGI, "http_version": "1.1", "method": method.decode("ascii"), "scheme": "http",
-            "path": unquote(path.decode("latin-1")), "raw_path": path, "query_string": query, "root_path": "",
-            "headers": self._headers, "client": None, "server": None,
-        }  # fmt: skip
-
     def _refuse(self, status: int, message: str) -> None:
         """The connection cannot be read any further."""
         self._deaf = True
@@ -321,3 +322,13 @@ class ClientConnection(asyncio.Protocol):
             return  # its answer comes first, and closes the connection
         exchange = Exchange(self, Inbox(), persistent=False)
         answer(exchange, status, orjson.dumps(InvalidRequestError(message).to_object()))
+
+
+def _scope(method: str, target: bytes, headers: list[Header]) -> dict[str, Any]:
+    raw, _, query = target.partition(b"?")
+    path = raw.decode("latin-1")
+    return {
+        "type": "http", "asgi": _ASGI, "http_version": "1.1", "method": method, "scheme": "http",
+        "path": unquote(path) if "%" in path else path, "raw_path": raw, "query_string": query, "root_path": "",
+        "headers": headers, "client": None, "server": None,
+    }  # fmt: skip
