@@ -26,4 +26,4 @@ class PrefillReply:
             return True
         if self.finish_reason != "length":
             return True
-        return max_model_len is not None and len(self.prompt) + len(self.output) >= max_model_len
+        return max_model_len is not None and self.prompt.count + len(self.output) >= max_model_len

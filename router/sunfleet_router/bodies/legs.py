@@ -4,7 +4,7 @@ contract.
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from sunfleet_api import wire
 from sunfleet_router.bodies.clientbody import Ask
@@ -60,7 +60,7 @@ def _prefill(ask: Ask, salt: str, module: str, params: dict[str, Any]) -> dict[s
 def check_handover(reply: PrefillReply) -> None:
     """Raise :class:`HandoverIncompleteError` rather than let a decoder guess."""
     missing = wire.missing_fields(reply.transfer)
-    if not reply.prompt:
+    if not reply.prompt.count:
         missing += (wire.KEY_PROMPT_TOKEN_IDS,)
     if not reply.output:
         missing += ("token_ids",)
@@ -103,10 +103,11 @@ def _decode(ask: Ask, salt: str, reply: PrefillReply, params: dict[str, Any], **
 def read_prefill(raw: bytes) -> PrefillReply:
     """Read a prefill's 200 answer; raises :class:`LegFailedError` when it is not an OpenAI answer with one choice."""
     try:
-        answer, prompt = cast("tuple[dict[str, Any], TokenIds]", take(raw))
+        answer: Any  # whatever else it is, one of these finds out
+        answer, prompt = take(raw)
         choice = answer["choices"][0]
-        output = list[int](choice.get("token_ids") or ())
-        transfer = dict[str, Any](answer.get("kv_transfer_params") or {})
+        output: list[int] = list(choice.get("token_ids") or ())
+        transfer: dict[str, Any] = dict(answer.get("kv_transfer_params") or {})
         finish = choice.get("finish_reason")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         message = "The prefill engine's answer could not be read."

@@ -26,14 +26,14 @@ _CUT_JSON: Final = orjson.dumps(_CUT)
 
 
 class TokenIds:
-    """A list of ids; ``json`` is its text."""
+    """A list of ids; ``json`` is its text, ``count`` its length."""
 
-    __slots__ = ("_count", "_text")
+    __slots__ = ("_text", "count")
 
     def __init__(self, text: bytes = b"[]") -> None:
         self._text = text
         commas = count_byte(text, _COMMA)
-        self._count = commas + 1 if commas or text.strip(b"[] \t\r\n") else 0
+        self.count = commas + 1 if commas or text.strip(b"[] \t\r\n") else 0
 
     @classmethod
     def of(cls, ids: Iterable[int]) -> TokenIds:
@@ -45,7 +45,7 @@ class TokenIds:
         return orjson.Fragment(self._text)
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TokenIds):
@@ -64,8 +64,9 @@ def take(raw: bytes) -> tuple[object, TokenIds]:
     end = raw.find(b"]", found.end()) if found else -1
     if not found or end < 0:
         return orjson.loads(raw), TokenIds()
-    ids = TokenIds(raw[found.start(1) : end + 1])
-    value = orjson.loads(raw[: found.start(1)] + _CUT_JSON + raw[end + 1 :])
+    begin = found.start(1)
+    ids = TokenIds(raw[begin : end + 1])
+    value = orjson.loads(raw[:begin] + _CUT_JSON + raw[end + 1 :])
     _put_back(value, ids)
     return value, ids
 

@@ -167,7 +167,7 @@ class Flow:
             await pairing.seat(call) as seat,
             await pairing.prefill(call, seat.endpoint.fingerprint) as made,
         ):
-            if made.reply.finished(call.ask, made.pod.max_model_len):
+            if made.finished:
                 return made.reply
             pairing.settle(call, seat, made)
             if call.ask.stream:

@@ -41,13 +41,16 @@ from sunfleet_router.transport.connection import UpstreamError
 
 
 class Prefilled(Hold):
-    """A prompt's KV on a pod: a context at whose end it is released, unless it was ``taken``."""
+    """A prompt's KV on a pod: a context at whose end it is released, unless it was ``taken``. ``finished``: its first
+    token is the whole answer.
+    """
 
-    __slots__ = ("_avoided", "reply")
+    __slots__ = ("_avoided", "finished", "reply")
 
     def __init__(self, releaser: Releaser, pod: Endpoint, reply: PrefillReply, call: Call) -> None:
         super().__init__(releaser, pod, reply.transfer, call.headers)
         self.reply = reply
+        self.finished = reply.finished(call.ask, pod.max_model_len)
         self._avoided = call.avoided
 
     def __exit__(
@@ -91,7 +94,7 @@ class Pairing:
         if isinstance(able, Reject):
             raise CircuitOpenError("prefill", able.seconds)
         pool = self._fleet.snapshot.pool(call.route.decoder)
-        prompt_tokens = len(told.first.prompt) if told else call.ask.prompt_tokens
+        prompt_tokens = told.first.prompt.count if told else call.ask.prompt_tokens
         tokens = self._tokens(call, prompt_tokens, told)
         facts = DecodeFacts(
             request_id=call.request_id,
@@ -112,7 +115,7 @@ class Pairing:
 
     def settle(self, call: Call, seat: Seat, made: Prefilled, told: Told | None = None) -> None:
         """Correct the reservation now that the prompt has been counted."""
-        prompt = len(made.reply.prompt)
+        prompt = made.reply.prompt.count
         seat.settle(seat.endpoint.room(self._tokens(call, prompt, told)), made.pod.fingerprint)
         longest = seat.endpoint.max_model_len
         if longest is not None and prompt >= longest:
@@ -123,7 +126,7 @@ class Pairing:
 
     def spend(self, call: Call, seat: Seat, made: Prefilled, output: int) -> None:
         """Account for what a decode leg used in the end: the prompt's KV and ``output`` tokens."""
-        seat.spent = len(made.reply.prompt) + output
+        seat.spent = made.reply.prompt.count + output
         self.count_output(call, output)
 
     def count_output(self, call: Call, output: int) -> None:
@@ -153,13 +156,13 @@ class Pairing:
                 raw = await self.exchange("prefill", call, pod, body, resend=True)
             reply = legs.read_prefill(raw)
         self.praise(pod)
-        prompt = len(reply.prompt)
+        prompt = reply.prompt.count
         self._metrics.prefill_seconds.add(time.monotonic() - began, name)
         self._metrics.prompt_tokens.add(prompt, name)
         call.visit.prompt += prompt - call.prompt_tokens  # once, however often it had to be made
         call.prompt_tokens = prompt
         made = Prefilled(self._releaser, pod, reply, call)
-        if told or not reply.finished(call.ask, pod.max_model_len):
+        if told or not made.finished:
             self._check_handover(made)
         return made
 

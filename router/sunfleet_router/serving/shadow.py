@@ -115,7 +115,7 @@ class Shadow:
             with await self._pairing.prefill(shadow, seat.endpoint.fingerprint, body=body) as made:
                 if made.reply.prompt != given.prompt:
                     raise LegFailedError("prefill", "The prompt is another one now.", code="resume_mismatch")
-                if made.reply.finished(shadow.ask, made.pod.max_model_len):
+                if made.finished:
                     # Another first token, and nothing that says by how much.
                     raise LegFailedError("prefill", "The first token ended the text.", code="not_comparable")
                 self._pairing.settle(shadow, seat, made)

@@ -132,6 +132,23 @@ async def test_an_answer_that_is_not_whole_is_an_error(
         assert upstream.open_connections == 0
 
 
+@pytest.mark.parametrize("at", [1, 12, len(OK) - 2, len(OK) - 1])
+async def test_where_the_reads_of_an_answer_end_changes_nothing(upstream: Upstream, at: int) -> None:
+    async def in_two(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(2):
+            await reader.readuntil(b"\r\n\r\n{}")
+            writer.write(OK[:at])
+            await asyncio.sleep(0.002)
+            writer.write(OK[at:])
+            await reader.readuntil(b"\r\n\r\n{}")
+            writer.write(OK)
+        writer.close()
+
+    async with serving(in_two) as endpoint:
+        replies = [await fetch(upstream, endpoint, resend=False) for _ in range(4)]
+        assert [(reply.status, reply.body) for reply in replies] == [(200, b"ok")] * 4
+
+
 async def test_preliminary_answers_are_skipped(upstream: Upstream) -> None:
     async with serving(answering(b"HTTP/1.1 100 Continue\r\nx: y\r\n\r\n" + OK)) as endpoint:
         reply = await fetch(upstream, endpoint)

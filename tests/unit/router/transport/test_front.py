@@ -111,6 +111,28 @@ async def test_requests_that_come_together_are_answered_in_order(peer: Peer) -> 
         await peer.exactly(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n" + body)
 
 
+@pytest.mark.parametrize("at", [None, 1, 4, 20, len(ASK) - 3, len(ASK) - 1])
+async def test_where_the_reads_of_a_request_end_changes_nothing(peer: Peer, at: int | None) -> None:
+    """Whole it is taken apart at once, in two reads by the parser; before and after it come others of either kind."""
+    for _ in range(2):
+        peer.writer.write(ASK)
+        await peer.exactly(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")
+        asked = ASK.replace(b"/echo", b"/x%20y?q=1")
+        for part in (asked[:at], asked[at:]) if at else (asked,):
+            peer.writer.write(part)
+            await asyncio.sleep(0.002)
+        head = b"HTTP/1.1 200 OK\r\na: b\r\ntransfer-encoding: chunked\r\n\r\n"
+        await peer.exactly(head + b"5\r\nPOST \r\n" + b"b\r\n/x y q=1 hi\r\n0\r\n\r\n")
+
+
+async def test_a_plain_request_that_comes_too_early_waits_for_its_turn(peer: Peer) -> None:
+    for body in (b"ab", b"cd", b"ef"):  # each a read of its own
+        peer.writer.write(ASK[:-2] + body)
+        await asyncio.sleep(0)
+    for body in (b"ab", b"cd", b"ef"):
+        await peer.exactly(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n" + body)
+
+
 async def test_a_body_of_unknown_length_is_sent_in_chunks(peer: Peer) -> None:
     peer.writer.write(b"POST /x%20y?q=1 HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n")
     head = b"HTTP/1.1 200 OK\r\na: b\r\ntransfer-encoding: chunked\r\n\r\n"
