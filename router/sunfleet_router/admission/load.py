@@ -134,7 +134,7 @@ class Counted(Counting):
         self._amount = amount
 
     def enter(self) -> None:
-        _add(self._counter, self._key, self._amount)
+        self._counter[self._key] += self._amount
 
     def leave(self) -> None:
         _add(self._counter, self._key, -self._amount)
@@ -152,9 +152,10 @@ class CountedPrefill(Counting):
         self._task = task
 
     def enter(self) -> None:
-        self._load.prefill_begins(self, self._task)
-        _add(self._load.prefill_tokens, self._uid, self._tokens)
-        _add(self._load.prefill_backlog, self._task, self._tokens)
+        load = self._load
+        load.prefill_begins(self, self._task)
+        load.prefill_tokens[self._uid] += self._tokens
+        load.prefill_backlog[self._task] += self._tokens
 
     def leave(self) -> None:
         _add(self._load.prefill_tokens, self._uid, -self._tokens)

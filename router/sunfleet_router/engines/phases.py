@@ -1,4 +1,4 @@
-"""The clocks of a request's phases, and what counts as a failure of which pod."""
+"""The clocks of a request's phases."""
 
 from __future__ import annotations
 
@@ -8,29 +8,11 @@ from typing import NoReturn
 
 from sunfleet_router.engines import verdict
 from sunfleet_router.engines.relay import ClientStream, Relay
-from sunfleet_router.errors import LegFailedError, PhaseTimeoutError
-from sunfleet_router.fleet.snapshot import Endpoint
+from sunfleet_router.errors import PhaseTimeoutError
 from sunfleet_router.transport.connection import UpstreamError
 
 
-class blame:  # noqa: N801 reads as the statement that it is
-    """Note on a failure of a leg whose it was. A class, as :class:`phase`: every request enters several of them."""
-
-    __slots__ = ("_pod",)
-
-    def __init__(self, pod: Endpoint) -> None:
-        self._pod = pod
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if failure is not None and isinstance(failure, LegFailedError | PhaseTimeoutError):
-            failure.pod = self._pod.uid
-
-
-class phase:  # noqa: N801 as above
+class phase:  # noqa: N801 reads as the statement that it is
     """At most ``seconds``, and not beyond ``deadline`` (the loop's time); raises :class:`PhaseTimeoutError` with the
     phase. As :func:`asyncio.timeout`, whose coroutines and states cost a request more than its placement.
     """

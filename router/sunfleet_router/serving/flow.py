@@ -13,7 +13,7 @@ from sunfleet_router.bodies import answers, legs
 from sunfleet_router.bodies.clientbody import Ask
 from sunfleet_router.bodies.handover import PrefillReply
 from sunfleet_router.engines import verdict
-from sunfleet_router.engines.phases import blame, phase
+from sunfleet_router.engines.phases import phase
 from sunfleet_router.errors import (
     QUEUE_TIMEOUT,
     BusyError,
@@ -190,7 +190,7 @@ class Flow:
         call.name_pod(DECODE_POD_HEADER, pod)
         body = legs.decode_body(call.ask, call.route.salt, made.reply, ids=call.sampled)
         timeouts = call.task.limits.timeouts
-        with blame(pod), self._pairing.decoding(call, seat):
+        with self._pairing.decoding(call, seat):
             with phase("request", timeouts.request, call.deadline), self._pairing.pulse(call, pod, made):
                 raw = await self._pairing.exchange("decode", call, pod, body, resend=False)
             output = verdict.check_whole("decode", raw)

@@ -16,7 +16,7 @@ from sunfleet_router.bodies.beginning import beginning
 from sunfleet_router.bodies.handover import PrefillReply
 from sunfleet_router.bodies.told import Told
 from sunfleet_router.engines import verdict
-from sunfleet_router.engines.phases import blame, phase
+from sunfleet_router.engines.phases import phase
 from sunfleet_router.engines.pulse import Pulse
 from sunfleet_router.engines.release import Hold, Releaser
 from sunfleet_router.engines.upstream import Upstream
@@ -150,14 +150,13 @@ class Pairing:
             if told
             else legs.prefill_body(call.ask, call.route.salt, call.route.module)
         )
-        began = time.monotonic()
-        with Prefilling(call, pod, self._load, self._metrics):
+        with Prefilling(call, pod, self._load, self._metrics) as leg:
             with phase("prefill", timeouts.prefill, call.deadline):
                 raw = await self.exchange("prefill", call, pod, body, resend=True)
             reply = legs.read_prefill(raw)
         self.praise(pod)
         prompt = reply.prompt.count
-        self._metrics.prefill_seconds.add(time.monotonic() - began, name)
+        self._metrics.prefill_seconds.add(leg.seconds, name)
         self._metrics.prompt_tokens.add(prompt, name)
         call.visit.prompt += prompt - call.prompt_tokens  # once, however often it had to be made
         call.prompt_tokens = prompt
@@ -170,8 +169,9 @@ class Pairing:
         try:
             legs.check_handover(made.reply)
         except LegFailedError as failure:
-            with made, blame(made.pod):  # whatever KV there is nobody will read
-                raise failure from failure.__cause__
+            failure.pod = made.pod.uid
+            with made:  # whatever KV there is nobody will read
+                raise
 
     def decoding(self, call: Call, seat: Seat) -> Decoding:
         """One decode leg on the seat's pod, from its request to its end."""

@@ -22,7 +22,7 @@ from sunfleet_router.bodies.comparing import Comparison, again, comparable, comp
 from sunfleet_router.bodies.tokenids import TokenIds
 from sunfleet_router.bodies.told import Told
 from sunfleet_router.engines import verdict
-from sunfleet_router.engines.phases import blame, phase
+from sunfleet_router.engines.phases import phase
 from sunfleet_router.errors import BusyError, LegFailedError, OverloadedError, RouterError
 from sunfleet_router.fleet.snapshot import Task
 from sunfleet_router.serving.call import DECODE_POD_HEADER, Call
@@ -122,7 +122,7 @@ class Shadow:
                 shadow.name_pod(DECODE_POD_HEADER, seat.endpoint)
                 leg = legs.decode_body(shadow.ask, salt, made.reply)
                 limit = phase("request", call.task.limits.timeouts.request, shadow.deadline)
-                with blame(seat.endpoint), self._pairing.decoding(shadow, seat), limit:
+                with self._pairing.decoding(shadow, seat), limit:
                     raw = await self._pairing.exchange("decode", shadow, seat.endpoint, leg, resend=False)
                 made.taken = True
                 told = _told(raw, Told(made.reply))

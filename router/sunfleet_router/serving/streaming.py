@@ -16,7 +16,7 @@ from sunfleet_router.admission.decode_room import Seat
 from sunfleet_router.bodies import answers, legs
 from sunfleet_router.bodies.told import Told
 from sunfleet_router.engines import verdict
-from sunfleet_router.engines.phases import blame, check_opening, phase, until, until_closed
+from sunfleet_router.engines.phases import check_opening, phase, until, until_closed
 from sunfleet_router.engines.relay import ClientStream, Relay
 from sunfleet_router.engines.upstream import Upstream
 from sunfleet_router.engines.verdict import Break
@@ -149,7 +149,7 @@ class Streaming:
         call.name_pod(DECODE_POD_HEADER, pod)
         relay = Relay(asyncio.get_running_loop(), may_be_moved=call.reply.on_pump)
         begins = not telling.told.tokens
-        with blame(pod), call.visit.trace.phase("kv_load"):
+        with call.visit.trace.phase("kv_load"):
             connection = await self._open(call, pod, body, relay, begins=begins)
         made.taken = True
         self._pairing.trust(pod)

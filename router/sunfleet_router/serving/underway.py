@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
+from typing import Self
 
 from sunfleet_router.admission.decode_room import Seat
 from sunfleet_router.admission.load import Counting, Load
@@ -18,10 +19,11 @@ from sunfleet_router.telemetry.metrics import Metrics
 
 class UnderWay(ABC):
     """A context from a leg's request to its end: counted on its pod, a span of which the engine hears in its headers,
-    and charged for its share of the pod's time. Classes, for every request enters two of them.
+    and charged for its share of the pod's time; what fails in it is the pod's. ``seconds``: how long it took. Classes,
+    for every request enters two of them.
     """
 
-    __slots__ = ("_began", "_call", "_count", "_metrics", "_span", "pod")
+    __slots__ = ("_began", "_call", "_count", "_metrics", "_span", "pod", "seconds")
     _span: AbstractContextManager[Mapping[str, str]] | None
     leg: Leg
 
@@ -35,13 +37,13 @@ class UnderWay(ABC):
     def share(self) -> float:
         """Of the pod's time, from 0 to 1."""
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         self._began = time.monotonic()
         self._count.enter()
         trace = self._call.visit.trace
         self._span = None
         if not trace.on:
-            return
+            return self
         try:
             self._span = trace.phase(self.leg)
             if carried := self._span.__enter__():
@@ -49,6 +51,7 @@ class UnderWay(ABC):
         except BaseException:
             self._count.leave()
             raise
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
@@ -57,15 +60,18 @@ class UnderWay(ABC):
             if self._span is not None:
                 self._span.__exit__(kind, failure, traceback)
         finally:
-            seconds = (time.monotonic() - self._began) * self.share() * self.pod.accelerators
+            self.seconds = time.monotonic() - self._began
+            charged = self.seconds * self.share() * self.pod.accelerators
             self._count.leave()
             call, leg = self._call, self.leg
-            self._metrics.gpu_seconds.add(seconds, call.task.name, leg)
-            call.visit.gpu_seconds[leg] += seconds
+            self._metrics.gpu_seconds.add(charged, call.task.name, leg)
+            call.visit.gpu_seconds[leg] += charged
+            if failure is not None and isinstance(failure, LegFailedError | PhaseTimeoutError):
+                failure.pod = self.pod.uid
 
 
 class Prefilling(UnderWay):
-    """The pod's time is divided among the prompts that are there at once, by their tokens; what fails is the pod's."""
+    """The pod's time is divided among the prompts that are there at once, by their tokens."""
 
     __slots__ = ("_load",)
     leg: Leg = "prefill"
@@ -76,13 +82,6 @@ class Prefilling(UnderWay):
 
     def share(self) -> float:
         return self._call.ask.prompt_tokens / (self._load.prefill_tokens.get(self.pod.uid) or 1)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, failure, traceback)
-        if failure is not None and isinstance(failure, LegFailedError | PhaseTimeoutError):
-            failure.pod = self.pod.uid
 
 
 class Decoding(UnderWay):
