@@ -148,18 +148,25 @@ PyObject *request(PyObject *Py_UNUSED(module_), PyObject *data) {
                          (Py_ssize_t)message.length);
 }
 
+/* Three digits and a blank, of an answer that has a body; 0 for any other. */
+static int read_status(Message *message) {
+    const char *code = message->at;
+    if (message->end - code < 4 || code[0] < '2' || code[0] > '5' || code[1] < '0' || code[1] > '9' || code[2] < '0' ||
+        code[2] > '9' || code[3] != ' ')
+        return 0;
+    message->at += 4;
+    int status = (code[0] - '0') * 100 + (code[1] - '0') * 10 + code[2] - '0';
+    return status == 204 || status == 304 ? 0 : status;
+}
+
 PyObject *answer(PyObject *Py_UNUSED(module_), PyObject *data) {
     Message message;
     if (!begin(&message, data))
         return NULL;
-    const char *first = message.at, *code = first + 9;
-    if (!skip(&message, "HTTP/1.1 ", 9) || message.end - code < 4 || code[0] < '2' || code[0] > '5' || code[1] < '0' ||
-        code[1] > '9' || code[2] < '0' || code[2] > '9' || code[3] != ' ')
-        Py_RETURN_NONE;
-    int status = (code[0] - '0') * 100 + (code[1] - '0') * 10 + code[2] - '0';
-    message.at += 4;
+    const char *first = message.at;
+    int status = skip(&message, "HTTP/1.1 ", 9) ? read_status(&message) : 0;
     message.at += run_of(&message, TEXT);
-    if (status == 204 || status == 304 || !skip(&message, "\r\n", 2) || !read_rest(&message, first) || !message.sized)
+    if (!status || !skip(&message, "\r\n", 2) || !read_rest(&message, first) || !message.sized)
         Py_RETURN_NONE; /* without a length it ends with the connection */
     return Py_BuildValue("(iy#)", status, message.at, (Py_ssize_t)message.length);
 }

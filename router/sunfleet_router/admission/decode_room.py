@@ -9,6 +9,7 @@ none. Where there is room is decided by :mod:`sunfleet_router.policies.decode`; 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -39,15 +40,16 @@ class Seat:
     """Reserved room on one pod, charged to the task, until the end of its context. ``settle`` corrects it once the
     prompt has been counted.
 
-    ``spent``: the tokens of it that were used in the end; the task is charged for no more.
+    ``spent``: the tokens of it that were used in the end; the task is charged for no more. ``waited``: seconds for it.
     """
 
-    def __init__(self, admission: Admission, claim: Claim, endpoint: Endpoint) -> None:
+    def __init__(self, admission: Admission, claim: Claim, endpoint: Endpoint, waited: float = 0.0) -> None:
         self._admission = admission
         self._claim = claim
         self.endpoint = endpoint
         self.tokens = claim.facts.tokens
         self.spent = 0
+        self.waited = waited
 
     def __enter__(self) -> Self:
         return self
@@ -90,8 +92,9 @@ class Admission:
             if isinstance(choice, Choice) or (isinstance(choice, Reject) and not claim.resumed):
                 self._share(claim.decoder).passed(claim.task.name)
                 return Seat(self, claim, self._book(claim, choice))
+        began = time.monotonic()
         with self.waiting.one(claim):
-            return Seat(self, claim, await self._wait(claim))
+            return Seat(self, claim, await self._wait(claim), time.monotonic() - began)
 
     def give_back(self, seat: Seat, claim: Claim) -> None:
         """The end of a seat."""

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
 from types import MappingProxyType
 from typing import Final, Literal
+from zlib import crc32
 
 from sunfleet_router.fleet.snapshot import Endpoint
 
@@ -33,6 +36,7 @@ class Reject:
     seconds: float = 0.0
 
 
+_MASK: Final = (1 << 64) - 1
 NOBODY: Final[Mapping[str, float]] = MappingProxyType({})
 
 
@@ -51,6 +55,17 @@ def standing(pods: Sequence[Endpoint], ejected: Mapping[str, float]) -> Sequence
 
 
 def tie_break(uid: str, request_id: str) -> int:
-    """A number that spreads requests over equal pods; one request keeps its order of pods, in this process."""
-    # Not a CRC: it is linear, so that one pod of four would get half of the requests.
-    return hash((uid, request_id))
+    """A number that spreads requests over equal pods; one request keeps its order of pods."""
+    # Not the CRC of both: it is linear, so that one pod of four would get half of the requests.
+    return rank(uid, crc32(request_id.encode()))
+
+
+def rank(uid: str, number: int) -> int:
+    """Of a pod for whatever has this number, spread evenly: less is better. The same in every process."""
+    return number * _factor(uid) & _MASK
+
+
+@lru_cache(maxsize=4096)
+def _factor(uid: str) -> int:
+    """An odd number of the pod's own."""
+    return int.from_bytes(blake2b(uid.encode(), digest_size=8).digest()) | 1

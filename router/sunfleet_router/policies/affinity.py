@@ -8,21 +8,20 @@ request on to the next in rank, so that one popular beginning cannot hold up a p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
 from sunfleet_router.fleet.snapshot import Endpoint
+from sunfleet_router.policies import rank
 
 FACTOR: Final = 1.25  # times the average of tokens in flight
 SLACK: Final = 8192  # tokens in flight that are never too many: about one prefill batch
-_MASK: Final = (1 << 64) - 1
 
 
 def choose(alike: str, tokens: int, pods: Sequence[Endpoint], in_flight: Mapping[str, int]) -> Endpoint:
     """The pod of highest rank that has not got more than its share, this prompt included."""
-    number = _number(alike)
-    ranked = sorted([(number * _factor(pod.uid) & _MASK, pod.uid, pod) for pod in pods])
+    number = int.from_bytes(blake2b(alike.encode(errors="surrogatepass"), digest_size=8).digest())
+    ranked = sorted([(rank(pod.uid, number), pod.uid, pod) for pod in pods])
     total = tokens
     for pod in pods:
         total += in_flight.get(pod.uid, 0)
@@ -31,15 +30,3 @@ def choose(alike: str, tokens: int, pods: Sequence[Endpoint], in_flight: Mapping
         if in_flight.get(uid, 0) + tokens <= most:
             return pod
     return min(ranked, key=lambda one: in_flight.get(one[1], 0))[2]
-
-
-def _number(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest())
-
-
-@lru_cache(maxsize=4096)
-def _factor(uid: str) -> int:
-    """An odd number of each pod's own: the product with a beginning's is the pod's rank for it, the same in every
-    router.
-    """
-    return _number(uid) | 1

@@ -76,7 +76,8 @@ class Flow:
     def enter(self, ask: Ask, task: Task, key: Key, headers: Mapping[str, str]) -> Served:
         """A context for one client's request, however many answers it wants; raises what :meth:`Gate.enter` does."""
         key.check_priority(ask.priority)
-        output = ask.with_defaults(task.defaults).output_limit or self._settings.assumed_output_tokens
+        limit = ask.with_defaults(task.defaults).output_limit if task.defaults else ask.output_limit
+        output = limit or self._settings.assumed_output_tokens
         tokens = ask.prompt_tokens * ask.n + output * ask.answers
         entry = self._gate.enter(task, key, tokens)
         return Served(self._tracer.request(ask.kind, headers), entry, self._metrics, stream=ask.stream)
@@ -86,7 +87,8 @@ class Flow:
     ) -> None:
         """Make one answer, trying other pods for as long as the client has not got a byte."""
         task, now = visit.task, asyncio.get_running_loop().time()
-        ask, deadline = ask.with_defaults(task.defaults), now + task.limits.timeouts.request
+        ask = ask.with_defaults(task.defaults) if task.defaults else ask
+        deadline = now + task.limits.timeouts.request
         with visit.trace.phase("route"):
             route = self._lobby.ready(task.name, request_id) or await self._held(ask, task, request_id, deadline)
         call = Call(

@@ -5,7 +5,6 @@ What the first attempt and every resume have in common; the order of things is t
 
 from __future__ import annotations
 
-import time
 from types import TracebackType
 
 from sunfleet_router.admission.claim import Claim
@@ -103,14 +102,13 @@ class Pairing:
             tried=call.tried,
             avoided=call.avoided,
         )
-        began = time.monotonic()
         claim = Claim(
             call.task, call.route.decoder, facts, prompt_tokens, call.ask.size, call.ask.priority, call.deadline,
             resumed=told is not None,
         )  # fmt: skip
         with call.visit.trace.phase("queue"):
             seat = await self._admission.reserve(claim)
-        self._metrics.queue_seconds.add(time.monotonic() - began, call.task.name)
+        self._metrics.queue_seconds.add(seat.waited, call.task.name)
         return seat
 
     def settle(self, call: Call, seat: Seat, made: Prefilled, told: Told | None = None) -> None:
