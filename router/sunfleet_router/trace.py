@@ -30,7 +30,9 @@ class Trace(Protocol):
 
 
 class Tracer(Protocol):
-    """One per process."""
+    """One per process. ``on``: as :class:`Trace`."""
+
+    on: bool
 
     def request(self, name: str, headers: Mapping[str, str]) -> AbstractContextManager[Trace]:
         """The trace of a request with these headers: part of the client's own if it has one."""

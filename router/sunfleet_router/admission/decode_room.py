@@ -87,14 +87,22 @@ class Admission:
         :class:`OverloadedError` when the line is full or too slow, and :class:`PhaseTimeoutError` when the request's
         own time is over.
         """
-        if claim.decoder not in self._lines:
-            choice = self._choose(claim)
-            if isinstance(choice, Choice) or (isinstance(choice, Reject) and not claim.resumed):
-                self._share(claim.decoder).passed(claim.task.name)
-                return Seat(self, claim, self._book(claim, choice))
+        seat = self.at_once(claim)
+        if seat is not None:
+            return seat
         began = time.monotonic()
         with self.waiting.one(claim):
             return Seat(self, claim, await self._wait(claim), time.monotonic() - began)
+
+    def at_once(self, claim: Claim) -> Seat | None:
+        """As :meth:`reserve` where nobody has to wait; ``None`` where one has."""
+        if claim.decoder in self._lines:
+            return None
+        choice = self._choose(claim)
+        if isinstance(choice, Wait) or (isinstance(choice, Reject) and claim.resumed):
+            return None
+        self._share(claim.decoder).passed(claim.task.name)
+        return Seat(self, claim, self._book(claim, choice))
 
     def give_back(self, seat: Seat, claim: Claim) -> None:
         """The end of a seat."""

@@ -79,8 +79,8 @@ class Flow:
         limit = ask.with_defaults(task.defaults).output_limit if task.defaults else ask.output_limit
         output = limit or self._settings.assumed_output_tokens
         tokens = ask.prompt_tokens * ask.n + output * ask.answers
-        entry = self._gate.enter(task, key, tokens)
-        return Served(self._tracer.request(ask.kind, headers), entry, self._metrics, stream=ask.stream)
+        span = self._tracer.request(ask.kind, headers) if self._tracer.on else None
+        return Served(span, self._gate.enter(task, key, tokens), self._metrics, stream=ask.stream)
 
     async def answer(
         self, ask: Ask, visit: Visit, reply: ClientReply, request_id: str, headers: dict[str, str]
@@ -89,8 +89,9 @@ class Flow:
         task, now = visit.task, asyncio.get_running_loop().time()
         ask = ask.with_defaults(task.defaults) if task.defaults else ask
         deadline = now + task.limits.timeouts.request
-        with visit.trace.phase("route"):
-            route = self._lobby.ready(task.name, request_id) or await self._held(ask, task, request_id, deadline)
+        route = None if visit.trace.on else self._lobby.ready(task.name, request_id)
+        if route is None:
+            route = await self._held(ask, visit, request_id, deadline)
         call = Call(
             ask=ask, task=task, route=route, request_id=request_id, headers=headers, reply=reply, started=now,
             deadline=deadline, named=self._settings.pod_headers, visit=visit, sampled=self._shadow.samples(ask, task),
@@ -103,11 +104,12 @@ class Flow:
             raise
         self._answered(call, failed=False)
 
-    async def _held(self, ask: Ask, task: Task, request_id: str, deadline: float) -> Route:
+    async def _held(self, ask: Ask, visit: Visit, request_id: str, deadline: float) -> Route:
         """Where it goes, once there is a pod for it."""
         facts = DecodeFacts(request_id, ask.prompt_tokens, ())
-        claim = Claim(task, "", facts, ask.prompt_tokens, ask.size, ask.priority, deadline)
-        return await self._lobby.route(claim)
+        claim = Claim(visit.task, "", facts, ask.prompt_tokens, ask.size, ask.priority, deadline)
+        with visit.trace.phase("route"):
+            return await self._lobby.route(claim)
 
     def _answered(self, call: Call, *, failed: bool) -> None:
         seconds = asyncio.get_running_loop().time() - call.started

@@ -11,38 +11,44 @@ from sunfleet_router.trace import Trace
 
 
 class Served:
-    """The context of a request, however many answers it wants."""
+    """The context of a request, however many answers it wants; ``span``: where traces are on."""
 
     __slots__ = ("_entry", "_metrics", "_span", "_stream", "_visit")
 
-    def __init__(self, span: AbstractContextManager[Trace], entry: Entry, metrics: Metrics, *, stream: bool) -> None:
+    def __init__(
+        self, span: AbstractContextManager[Trace] | None, entry: Entry, metrics: Metrics, *, stream: bool
+    ) -> None:
         self._span = span
         self._entry = entry
         self._metrics = metrics
         self._stream = stream
 
     def __enter__(self) -> Visit:
-        trace = self._span.__enter__()
+        span = self._span
+        if span is None:
+            visit = self._visit = self._entry.__enter__()
+            return visit
+        trace = span.__enter__()
         try:
             visit = self._visit = self._entry.__enter__()
         except BaseException as refused:
-            self._span.__exit__(type(refused), refused, refused.__traceback__)
+            span.__exit__(type(refused), refused, refused.__traceback__)
             raise
         visit.trace = trace
-        if trace.on:
-            trace.note(
-                gen_ai__request__model=visit.task.name, sunfleet__key=visit.key.name, sunfleet__stream=self._stream
-            )  # fmt: skip
+        trace.note(
+            gen_ai__request__model=visit.task.name, sunfleet__key=visit.key.name, sunfleet__stream=self._stream
+        )  # fmt: skip
         return visit
 
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        visit = self._visit
+        visit, span = self._visit, self._span
         try:
-            if visit.trace.on:
+            if span is not None:
                 visit.trace.note(gen_ai__usage__input_tokens=visit.prompt, gen_ai__usage__output_tokens=visit.output)
             self._metrics.used(visit)
         finally:
             self._entry.__exit__()
-            self._span.__exit__(kind, failure, traceback)
+            if span is not None:
+                span.__exit__(kind, failure, traceback)

@@ -27,6 +27,8 @@ _NO_NAME = "unknown_service"
 class Tracing:
     """The real tracer. ``processor``: what gets the ended spans; by default a batch at a time goes to the collector."""
 
+    on = True
+
     def __init__(self, processor: SpanProcessor | None = None) -> None:
         resource = Resource.create()
         if str(resource.attributes.get(SERVICE_NAME, _NO_NAME)).startswith(_NO_NAME):
