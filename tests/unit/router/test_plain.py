@@ -20,8 +20,10 @@ ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 
 class Heard:
     """All that httptools makes of some bytes."""
 
+    parser: Any = None
     begun: int = 0
     ended: int = 0
+    kept: bool = False  # the connection, as it was when the message ended
     target: bytes = b""
     body: bytes = b""
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -40,15 +42,15 @@ class Heard:
 
     def on_message_complete(self) -> None:
         self.ended += 1
+        self.kept = self.parser.should_keep_alive()
 
 
 def parsed(kind: Callable[[Heard], Any], data: bytes) -> tuple[Heard, Any]:
     heard = Heard()
-    parser = kind(heard)
+    heard.parser = parser = kind(heard)
     parser.feed_data(data)
-    assert (heard.begun, heard.ended) == (1, 1)
+    assert (heard.begun, heard.ended, heard.kept) == (1, 1, True)
     assert parser.get_http_version() == "1.1"
-    assert parser.should_keep_alive()
     return heard, parser
 
 
