@@ -32,7 +32,7 @@ class phase:  # noqa: N801 reads as the statement that it is
         self._cancelling = task.cancelling()
         self._began = loop.time()
         until = self._began + self._seconds
-        self._timer = loop.call_at(until if until < self._deadline else self._deadline, self._expire)
+        self._timer = loop.call_at(min(until, self._deadline), self._expire)
 
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None

@@ -48,7 +48,7 @@ class Endpoint:
         if self.info is None:
             return tokens
         block, most = self.info.block_size, self.info.max_model_len
-        return -(-(tokens if tokens < most else most) // block) * block
+        return -(-min(tokens, most) // block) * block
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class FairShare:
     def charge(self, task: str, tokens: float, weight: int) -> None:
         """Count ``tokens`` for ``task``; a negative number gives back what was reserved and not used."""
         charged = self._charged
-        charged[task] = (charged[task] if task in charged else self._floor) + tokens / weight
+        charged[task] = charged.get(task, self._floor) + tokens / weight
 
     def passed(self, task: str) -> None:
         """``task`` is served at once, since nobody waits: whoever comes to wait starts level with it."""

@@ -1,6 +1,6 @@
 """Plain messages, taken apart at once by the native module (``router/native/message.c``): a request of a client, or an
-engine's answer, that one read holds whole and that says nothing odd. ``None`` leaves it to the parser, which then judges
-all of it.
+engine's answer, that one read holds whole and that says nothing odd. ``None`` leaves it to the parser, which then
+judges all of it.
 """
 
 from __future__ import annotations

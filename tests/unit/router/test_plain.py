@@ -110,7 +110,8 @@ def test_a_plain_request_is_taken_apart_as_the_parser_does_it(data: bytes) -> No
             for odd in (
                 b"Transfer-Encoding: chunked", b"Expect: 100-continue", b"Connection: close", b"Upgrade: h2c",
                 b"Connection: keep-alive, upgrade", b"Proxy-Connection: close", b"Host: ", b"Host : x", b"Host: x\n y",
-                b"Host: x\r\n y", b" Host: x", b"Host: \xff", b"Host: x\ty", b": x", b"Host", b"Host: x ", b"H\x00st: x",
+                b"Host: x\r\n y", b" Host: x", b"Host: \xff", b"Host: x\ty", b": x", b"Host", b"Host: x ",
+                b"H\x00st: x",
             )
         ],
         b"POST /x HTTP/1.1\r\n" + b"".join(b"a%d: b\r\n" % number for number in range(65)) + b"\r\n",
@@ -152,7 +153,8 @@ WORDS = (
     b"POST ", b"GET ", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 ", b"404 Not Found\r\n", b"/v1/x", b"?q=1", b" HTTP/1.1\r\n",
     b"content-length: 2\r\n", b"Content-Length: 12\r\n", b"content-length:0\r\n", b"connection: keep-alive\r\n",
     b"connection: close\r\n", b"transfer-encoding: chunked\r\n", b"x-a: b c\r\n", b"x: \t1\r\n", b"upgrade: x\r\n",
-    b"\r\n", b"\n", b"hi", b"hello, world", b"2\r\nhi\r\n0\r\n\r\n", b"expect: 100-continue\r\n", b" ", b"\x80", b"\x00",
+    b"\r\n", b"\n", b"hi", b"hello, world", b"2\r\nhi\r\n0\r\n\r\n", b"expect: 100-continue\r\n", b" ", b"\x80",
+    b"\x00",
 )  # fmt: skip
 
 
