@@ -42,12 +42,19 @@ class Load:
         """Count one prompt on a pod while it is being prefilled, or waits there for its turn."""
         return CountedPrefill(self, endpoint.uid, tokens, task)
 
-    def prefill_begins(self, leg: object, task: str) -> None:
+    def prefill_begins(self, leg: object, uid: str, tokens: int, task: str) -> None:
         """A prefill leg of a task is under way from now on."""
-        self._prefills.setdefault(task, {})[leg] = self._clock()
+        self.prefill_tokens[uid] += tokens
+        self.prefill_backlog[task] += tokens
+        legs = self._prefills.get(task)
+        if legs is None:
+            legs = self._prefills[task] = {}
+        legs[leg] = self._clock()
 
-    def prefill_ends(self, leg: object, task: str) -> None:
+    def prefill_ends(self, leg: object, uid: str, tokens: int, task: str) -> None:
         """And no more."""
+        _add(self.prefill_tokens, uid, -tokens)
+        _add(self.prefill_backlog, task, -tokens)
         legs = self._prefills[task]
         del legs[leg]
         if not legs:
@@ -152,15 +159,10 @@ class CountedPrefill(Counting):
         self._task = task
 
     def enter(self) -> None:
-        load = self._load
-        load.prefill_begins(self, self._task)
-        load.prefill_tokens[self._uid] += self._tokens
-        load.prefill_backlog[self._task] += self._tokens
+        self._load.prefill_begins(self, self._uid, self._tokens, self._task)
 
     def leave(self) -> None:
-        _add(self._load.prefill_tokens, self._uid, -self._tokens)
-        _add(self._load.prefill_backlog, self._task, -self._tokens)
-        self._load.prefill_ends(self, self._task)
+        self._load.prefill_ends(self, self._uid, self._tokens, self._task)
 
 
 def _add(counter: Counter[str], key: str, amount: int) -> None:

@@ -26,23 +26,19 @@ _CUT_JSON: Final = orjson.dumps(_CUT)
 
 
 class TokenIds:
-    """A list of ids; ``json`` is its text, ``count`` its length."""
+    """A list of ids; ``json`` is its text for ``orjson.dumps``, ``count`` its length."""
 
-    __slots__ = ("_text", "count")
+    __slots__ = ("_text", "count", "json")
 
     def __init__(self, text: bytes = b"[]") -> None:
         self._text = text
+        self.json = orjson.Fragment(text)
         commas = count_byte(text, _COMMA)
         self.count = commas + 1 if commas or text.strip(b"[] \t\r\n") else 0
 
     @classmethod
     def of(cls, ids: Iterable[int]) -> TokenIds:
         return cls(orjson.dumps(list(ids)))
-
-    @property
-    def json(self) -> orjson.Fragment:
-        """For ``orjson.dumps``."""
-        return orjson.Fragment(self._text)
 
     def __len__(self) -> int:
         return self.count

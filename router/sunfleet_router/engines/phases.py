@@ -26,7 +26,8 @@ class phase:  # noqa: N801 reads as the statement that it is
         self._late = False
 
     def __enter__(self) -> None:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         assert task is not None  # noqa: S101 a phase is part of a coroutine
         self._task = task
         self._cancelling = task.cancelling()

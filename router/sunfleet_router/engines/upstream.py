@@ -63,9 +63,10 @@ class Upstream:
         ``connect``: seconds for a new connection, in place of the usual ones.
         """
         address, head = (endpoint.host, endpoint.port), self._head(endpoint, path, headers, body)
+        loop = asyncio.get_running_loop()
         while True:
-            sink = _WholeAnswer(asyncio.get_running_loop(), limit)
-            connection = self._take(address) or await self._connect(address, connect or self._connect_timeout)
+            sink = _WholeAnswer(loop, limit)
+            connection = self._take(address, loop) or await self._connect(address, connect or self._connect_timeout)
             try:
                 connection.send(head, body or b"", sink)
                 return await sink.reply
@@ -84,7 +85,9 @@ class Upstream:
     ) -> Connection:  # fmt: skip
         """Send a request whose answer goes to ``sink``; the caller aborts the connection to stop listening."""
         address = endpoint.host, endpoint.port
-        connection = self._take(address) or await self._connect(address, connect or self._connect_timeout)
+        connection = self._take(address, asyncio.get_running_loop()) or await self._connect(
+            address, connect or self._connect_timeout
+        )
         connection.send(self._head(endpoint, path, headers, body), body or b"", sink)
         return connection
 
@@ -126,10 +129,10 @@ class Upstream:
         if not idle:
             self._idle.pop(address, None)
 
-    def _take(self, address: Address) -> Connection | None:
+    def _take(self, address: Address, loop: asyncio.AbstractEventLoop) -> Connection | None:
         """The connection that was used last; ones that idled long enough to be closed by the engine are dropped."""
         idle = self._idle.get(address)
-        oldest = asyncio.get_running_loop().time() - self._idle_timeout if idle else 0.0
+        oldest = loop.time() - self._idle_timeout if idle else 0.0
         while idle:
             connection = idle.pop()
             if connection.usable and connection.idle_since >= oldest:

@@ -69,11 +69,10 @@ class Rate:
 
     requests: int | None = None
     tokens: int | None = None  # prompt and output
+    free: bool = field(init=False)  # no limit at all
 
-    @property
-    def free(self) -> bool:
-        """No limit at all."""
-        return self.requests is None and self.tokens is None
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "free", self.requests is None and self.tokens is None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ def choose(routes: Sequence[Route], request_id: str) -> Route | None:
 
 
 def _by_weight(routes: Sequence[Route], request_id: str) -> Route | None:
+    if len(routes) == 1:
+        return routes[0] if routes[0].weight > 0 else None
     total = sum(route.weight for route in routes)
     if total <= 0:
         return None

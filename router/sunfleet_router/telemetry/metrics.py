@@ -107,16 +107,13 @@ class _Histogram(_Remembering, Histogram):
             child = self._children[labels]
         except KeyError:
             child = self.labels(*labels)
-        child.observe(amount)
+        child._sum.value += amount
+        child._buckets[bisect_left(child._upper_bounds, amount)].value += 1
 
     def _metric_init(self) -> None:
         super()._metric_init()
         self._sum = _Cell()
         self._buckets = [_Cell() for _ in self._upper_bounds]
-
-    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:  # noqa: ARG002 as above
-        self._sum.value += amount
-        self._buckets[bisect_left(self._upper_bounds, amount)].value += 1
 
 
 class Metrics:

@@ -79,11 +79,8 @@ class Front:
         for connection in tuple(self.connections):
             connection.close_now()
 
-    def run(self, app: ASGIApp, scope: dict[str, Any], exchange: Exchange) -> None:
-        """Serve one request in a task of its own."""
-        self.tasks[exchange] = asyncio.get_running_loop().create_task(self._serve(app, scope, exchange))
-
-    async def _serve(self, app: ASGIApp, scope: dict[str, Any], exchange: Exchange) -> None:
+    async def serve(self, app: ASGIApp, scope: dict[str, Any], exchange: Exchange) -> None:
+        """One request, in a task of its own."""
         try:
             await app(scope, exchange.inbox, exchange)
         except Exception:  # whatever a bug raises, the client gets an error object and no stack trace
@@ -300,8 +297,8 @@ class ClientConnection(asyncio.Protocol):
             self._pause()
 
     def _start(self, app: ASGIApp, scope: dict[str, Any], exchange: Exchange) -> None:
-        self._current = exchange
-        self._front.run(app, scope, exchange)
+        self._current, front = exchange, self._front
+        front.tasks[exchange] = self._loop.create_task(front.serve(app, scope, exchange))
 
     def _pause(self) -> None:
         if self._transport is not None and not self._paused:
