@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Final, Literal
 from zlib import crc32
@@ -37,6 +38,7 @@ class Reject:
 
 
 _MASK: Final = (1 << 64) - 1
+FIRST_TWO: Final = itemgetter(0, 1)  # of (rank, uid, ..., pod): pods themselves have no order
 NOBODY: Final[Mapping[str, float]] = MappingProxyType({})
 
 

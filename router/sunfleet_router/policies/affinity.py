@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Final
 
 from sunfleet_router.fleet.snapshot import Endpoint
-from sunfleet_router.policies import rank
+from sunfleet_router.policies import FIRST_TWO, rank
 
 FACTOR: Final = 1.25  # times the average of tokens in flight
 SLACK: Final = 8192  # tokens in flight that are never too many: about one prefill batch
@@ -21,7 +21,7 @@ SLACK: Final = 8192  # tokens in flight that are never too many: about one prefi
 def choose(alike: str, tokens: int, pods: Sequence[Endpoint], in_flight: Mapping[str, int]) -> Endpoint:
     """The pod of highest rank that has not got more than its share, this prompt included."""
     number = int.from_bytes(blake2b(alike.encode(errors="surrogatepass"), digest_size=8).digest())
-    ranked = sorted([(rank(pod.uid, number), pod.uid, pod) for pod in pods])
+    ranked = sorted([(rank(pod.uid, number), pod.uid, pod) for pod in pods], key=FIRST_TWO)
     total = tokens
     for pod in pods:
         total += in_flight.get(pod.uid, 0)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sunfleet_router.fleet.snapshot import Endpoint
-from sunfleet_router.policies import NOBODY, Choice, Reject, Wait, standing, tie_break
+from sunfleet_router.policies import FIRST_TWO, NOBODY, Choice, Reject, Wait, standing, tie_break
 
 
 @dataclass(slots=True)  # not frozen, see Ask
@@ -57,13 +57,14 @@ def choose(
         least = min([_doubt(facts, pod, suspects) for _, pod in roomy])
         roomy = [one for one in roomy if _doubt(facts, one[1], suspects) == least]
     if two and len(roomy) > 1:
-        first, second, *_ = sorted([(tie_break(pod.uid, facts.request_id), pod.uid, full, pod) for full, pod in roomy])
-        roomy = [first[2:], second[2:]]
+        ranked = [(tie_break(pod.uid, facts.request_id), pod.uid, full, pod) for full, pod in roomy]
+        roomy = [one[2:] for one in sorted(ranked, key=FIRST_TWO)[:2]]
     emptiest = min([full for full, _ in roomy])
     best = [pod for full, pod in roomy if full == emptiest]
     if len(best) == 1:
         return Choice(best[0])
-    return Choice(min([(tie_break(pod.uid, facts.request_id), pod.uid, pod) for pod in best])[2])
+    ties = [(tie_break(pod.uid, facts.request_id), pod.uid, pod) for pod in best]
+    return Choice(min(ties, key=FIRST_TWO)[2])
 
 
 def choose_again(

@@ -95,6 +95,13 @@ def test_equal_pods_share_the_requests() -> None:
     assert all(50 < chosen.count(name) < 150 for name in "abcd")
 
 
+def test_pods_that_a_file_names_twice_are_chosen_like_any() -> None:
+    twice = [pod("a"), pod("a")]
+    assert decode.choose(facts(), twice, {}) == Choice(twice[0])
+    assert decode.choose(facts(), twice, {}, two=True) == Choice(twice[0])
+    assert prefill.choose(prefill.PrefillFacts("r", "f", alike="x"), twice, {}) == Choice(twice[0])
+
+
 def test_prefill_goes_to_the_pod_with_the_fewest_tokens_in_flight_that_makes_the_right_kv() -> None:
     pods = [pod("a"), pod("b"), pod("c", fingerprint="g")]
     wanted = prefill.PrefillFacts("r", "f")

@@ -205,12 +205,12 @@ async def test_without_room_it_does_not_wait(sampling: Start, engines: Engines) 
     await until(engines.decode.requests)
     uids = [f"decode:127.0.0.1:{engine.port}" for engine in (engines.decode, engines.decode_too)]
     for uid in uids:
-        router.parts.admission._add(uid, full)
+        router.parts.admission.reserved[uid] += full
     assert text_of(await events)
     await until(lambda: not router.parts.shadow.running)
     assert outcomes(router) == {"skipped": 1}
     for uid in uids:
-        router.parts.admission._add(uid, -full)
+        del router.parts.admission.reserved[uid]
 
 
 async def test_a_router_that_leaves_gives_it_up(sampling: Start, engines: Engines) -> None:
