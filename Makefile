@@ -16,6 +16,9 @@ VENV := .venv
 PY := $(VENV)/bin/python
 CLUSTER := PYTHONPATH=e2e/cluster:crds $(PY) -m sunfleet_cluster
 ENGINE_PY := PYTHONPATH=crds:worker_images/tuner $(SUNFLEET_STATE)/engine/bin/python
+# Environments of packages that the tuner meets only when asked, and the versions that the documents name.
+PACKAGES := $(SUNFLEET_STATE)/packages
+PINS = PYTHONPATH=crds:worker_images/tuner $(PY) -c 'import sys; from sunfleet_tuner import packages; print(getattr(packages, sys.argv[1]))'
 TYPED := crds operator router cli worker_images/vllm worker_images/weights worker_images/tuner e2e bench tests
 PYTEST := $(PY) -m pytest -q
 # A chart can only read its own folder, so it has copies.
@@ -39,7 +42,7 @@ check: venv ## Format, lint, types, import layers, layout, generated files
 	$(PYTEST) tests/static
 
 ##@ Tests, one tier at a time
-.PHONY: unit apiserver apiserver-short e2e e2e-smoke e2e-fleet e2e-exactness e2e-exactness-short e2e-exactness-local e2e-operator e2e-operator-short e2e-router e2e-autoscaling e2e-autoscaling-short e2e-tuning e2e-engine
+.PHONY: unit apiserver apiserver-short e2e e2e-packages e2e-smoke e2e-fleet e2e-exactness e2e-exactness-short e2e-exactness-local e2e-operator e2e-operator-short e2e-router e2e-autoscaling e2e-autoscaling-short e2e-tuning e2e-engine
 unit: venv ## Unit tests: no processes beyond loopback sockets
 	$(PYTEST) tests/unit
 
@@ -90,6 +93,9 @@ e2e-tuning: ## A dataset becomes a module, the module a task that is verified an
 e2e-engine: ## Two real engines on loopback, without a cluster
 	PYTHONPATH=crds:worker_images/vllm:worker_images/tuner $(PYTEST) tests/engine
 
+e2e-packages: packages-env ## The tuner with the real llmcompressor, lm-eval, datasets and trackers, and its recipes (half an hour)
+	PYTHONPATH=crds:worker_images/tuner:router $(PYTEST) tests/packages
+
 ##@ Cluster
 .PHONY: cluster-up cluster-down cluster-status cluster-purge
 cluster-up: venv ## Start the cluster (kind where Docker answers, else embedded); safe to repeat
@@ -105,7 +111,7 @@ cluster-purge: venv ## Stop the cluster and delete its state
 	$(CLUSTER) down --purge
 
 ##@ Set-up steps (demo and test run them)
-.PHONY: setup venv preflight packages programs engine-env models images suite-images install uninstall demo-run
+.PHONY: setup venv preflight packages programs engine-env packages-env models images suite-images install uninstall demo-run
 setup: ## All set-up steps
 	$(PYTHON) e2e/stages.py setup
 
@@ -131,6 +137,13 @@ programs: venv ## The cluster's programs, compiled from pinned Go modules
 
 engine-env: venv ## The engine's Python environment (7 GB; DEVICE=cuda: the one for suites on a GPU)
 	$(CLUSTER) engine-env $(if $(DEVICE),--device $(DEVICE))
+
+packages-env: venv ## Environments that only e2e-packages uses: lm-eval and trackers beside the tuner; llmcompressor
+	UV_PROJECT_ENVIRONMENT=$(PACKAGES)/tuner $(UV) sync --quiet --frozen --inexact --no-install-project --no-default-groups \
+	  --extra tuner --extra tuner-hub --python $(PYTHON)
+	$(UV) pip install --quiet --python $(PACKAGES)/tuner/bin/python $$($(PINS) LM_EVAL) $$($(PINS) WANDB) tenacity
+	$(UV) venv --quiet --allow-existing --python $(PYTHON) $(PACKAGES)/compressor
+	$(UV) pip install --quiet --python $(PACKAGES)/compressor/bin/python $$($(PINS) COMPRESSOR) torch==2.13.0
 
 models: engine-env ## A small real base model and the samples' prefill modules
 	$(CLUSTER) models

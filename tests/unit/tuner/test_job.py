@@ -36,6 +36,10 @@ pathlib.Path(config["progress"]).write_text(json.dumps({"step": 2, "totalSteps":
 output.mkdir(parents=True)
 (output / "adapter_config.json").write_text(json.dumps({"seen": seen, "data": config["data"]}))
 (output / "golden.json").write_text("{}")
+if config.get("trackers"):
+    runs = output.with_name(output.name + ".runs") / "sunfleet"
+    runs.mkdir(parents=True)
+    (runs / "events").write_text("")
 meta = {"tuned_against": "sha256:d", "kv_fingerprint": {"version": 1, "digest": "k"}, "metrics": {"steps": 2.0}}
 (output / "sunfleet.json").write_text(json.dumps(meta))
 """
@@ -112,6 +116,13 @@ def test_a_run_in_a_bucket_goes_on_from_the_checkpoints_there_and_takes_them_awa
     assert Path(made(tmp_path)["data"]).name == "train.jsonl"
     assert Bucket.of("s3://store/maths", {}).names() == ["adapter_config.json", "golden.json", "sunfleet.json"]
     assert Bucket.of("s3://store/maths.work", {}).names() == []
+
+
+def test_what_tensorboard_shows_follows_a_module_into_its_bucket(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: MemoryStore
+) -> None:
+    start(monkeypatch, tmp_path, output="s3://store/maths", settings={"trackers": "tensorboard"})
+    assert Bucket.of("s3://store/maths.runs", {}).names() == ["sunfleet/events"]
 
 
 def test_pods_but_the_first_write_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: MemoryStore) -> None:

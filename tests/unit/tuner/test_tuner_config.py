@@ -81,19 +81,24 @@ def test_a_tracker_that_is_not_installed_is_named_before_anything_runs(
 class Watched:
     """A monitor with a clock that stands, and what it wrote."""
 
-    def __init__(self, folder: Path, *, main: bool = True, **settings: Any) -> None:
+    def __init__(self, folder: Path, *, main: bool = True, after: int = 0, **settings: Any) -> None:
         self.now = 0.0
         self.out = StringIO()
         self.logged: list[tuple[dict[str, float], int]] = []
+        self.options: dict[str, Any] = {}
+
+        def init_trackers(_: str, *, config: dict[str, str], init_kwargs: dict[str, Any]) -> None:
+            self.options.update(init_kwargs, config=config)
+
         accelerator = SimpleNamespace(
             is_main_process=main,
-            init_trackers=lambda *_, **__: None,
+            init_trackers=init_trackers,
             end_training=lambda: None,
             log=lambda values, step: self.logged.append((values, step)),
         )
         config = TuneConfig(decoder="base", output=folder / "out", data="d.jsonl", **settings)
         console = Console(file=self.out, width=200)
-        self.monitor = Monitor(accelerator, config, 100, console, clock=lambda: self.now)
+        self.monitor = Monitor(accelerator, config, 100, console, after=after, clock=lambda: self.now)
         self.metrics = config.work_folder / METRICS_FILE
 
 
@@ -115,14 +120,17 @@ def test_without_a_terminal_a_line_now_and_then_says_how_far_the_run_is(tmp_path
 
 def test_every_step_is_noted_and_a_resumed_run_takes_back_what_it_does_again(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
+    watched.monitor.validated(0, 0.5, best=False)
     for step in (1, 2, 3):
         watched.monitor.step(done(step))
     watched.monitor.validated(3, 0.25, best=True)
-    Watched(tmp_path).monitor.resume(2)
-    notes = [json.loads(line) for line in watched.metrics.read_text().splitlines()]
-    assert [note["step"] for note in notes] == [1, 2]
-    assert notes[0]["loss"] == 1.5
-    assert notes[0]["tokens_per_second"] == 300
+    with Watched(tmp_path, after=2).monitor:
+        notes = [json.loads(line) for line in watched.metrics.read_text().splitlines()]
+    assert [note["step"] for note in notes] == [0, 1, 2]
+    assert notes[1]["loss"] == 1.5
+    assert notes[1]["tokens_per_second"] == 300
+    with Watched(tmp_path).monitor:  # killed before its first checkpoint: it begins again, with a validation
+        assert watched.metrics.read_text() == ""
 
 
 def test_other_processes_than_the_main_one_are_silent(tmp_path: Path) -> None:
@@ -145,12 +153,15 @@ def test_a_supervisor_reads_progress_in_the_words_of_the_resource(tmp_path: Path
 
 
 def test_trackers_get_the_figures_of_each_step(tmp_path: Path) -> None:
-    watched = Watched(tmp_path, trackers="tensorboard")
+    watched = Watched(tmp_path, trackers="tensorboard", after=3, name="maths", rank=4)
     with watched.monitor as monitor:
         monitor.step(done(4))
         monitor.validated(4, 0.5, best=True)
     assert watched.logged[0][0].items() >= {"loss": 1.5, "learning_rate": 1e-3}.items()
     assert watched.logged[1] == ({"validation_loss": 0.5}, 4)
+    assert watched.options["config"].items() >= {"rank": "4", "seed": "0"}.items()
+    assert watched.options["tensorboard"] == {"purge_step": 4}, "what an earlier process logged of step 4 counts no more"
+    assert watched.options["wandb"] == {"name": "maths"}
 
 
 def test_intervals_hold_at_the_ends_and_are_wilsons() -> None:

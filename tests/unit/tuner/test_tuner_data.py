@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 
 from sunfleet_tuner import plan
 from sunfleet_tuner.data import Row, collate, digest_of_rows
-from sunfleet_tuner.errors import TuningError
+from sunfleet_tuner.errors import InvalidData, StoreFailed, TuningError
 from sunfleet_tuner.rows import Tokens, make_rows, rows_of
 from sunfleet_tuner.sources import records
 from tiny_models import PAD, random_rows, tiny_checkpoint
@@ -162,29 +162,82 @@ def test_json_lines_are_read_and_a_wrong_one_is_named(tmp_path: Path) -> None:
         list(records(str(tmp_path / "none.jsonl"), "train"))
 
 
-def test_anything_else_is_left_to_hugging_face_datasets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked: list[tuple[str, Any]] = []
+class DatasetsError(Exception):
+    """The real one's base class is no ValueError either."""
 
-    def load_dataset(name: str, *, split: str, revision: str | None) -> list[dict[str, Any]]:
-        asked.append((name, split if revision is None else f"{split} of {revision}"))
-        if name == "acme/none":
-            raise ValueError("no such dataset")
+
+class Datasets:
+    """All that is used of Hugging Face datasets, by its names; ``make e2e-packages`` runs the real one."""
+
+    exceptions = SimpleNamespace(DatasetsError=DatasetsError)
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+
+    def load_dataset(
+        self, path: str, *, split: str, data_files: str | None = None, revision: str | None = None
+    ) -> list[dict[str, Any]]:
+        self.asked.append((path, data_files, split, revision))
+        if path == "parquet" and "broken" in str(data_files):
+            raise DatasetsError("no Parquet magic bytes")
+        if path == "acme/away":
+            raise ConnectionError("the hub is away")
+        if split not in {"train", "test"}:
+            raise ValueError(f"Unknown split {split!r}. Should be one of ['train', 'test'].")
         return [{"prompt": "a", "tools": None}]
 
-    def load_from_disk(path: str) -> dict[str, list[dict[str, str]]]:
-        asked.append((path, "disk"))
+    def load_from_disk(self, path: str) -> dict[str, list[dict[str, str]]]:
+        self.asked.append((path, "disk"))
         return {"train": [{"prompt": "b"}]}
 
-    stub = SimpleNamespace(load_dataset=load_dataset, load_from_disk=load_from_disk)
+
+@pytest.fixture
+def hugging_face(monkeypatch: pytest.MonkeyPatch) -> Datasets:
+    stub = Datasets()
     monkeypatch.setitem(sys.modules, "datasets", stub)
+    return stub
+
+
+def test_anything_else_is_left_to_hugging_face_datasets(hugging_face: Datasets, tmp_path: Path) -> None:
     assert list(records("acme/maths", "train")) == [{"prompt": "a"}], "a column's null is no value"
+    assert [record["prompt"] for record in records("acme/maths@v1", "train")] == ["a"]
     (tmp_path / "dataset_dict.json").write_text("{}")
     assert [record["prompt"] for record in records(str(tmp_path), "train")] == ["b"]
-    assert [record["prompt"] for record in records("acme/maths@v1", "train")] == ["a"]
-    assert asked == [("acme/maths", "train"), (str(tmp_path), "disk"), ("acme/maths", "train of v1")]
-    for name, split in (("acme/none", "train"), (str(tmp_path), "missing")):
-        with pytest.raises(TuningError, match=f"split {split} cannot be loaded"):
-            records(name, split)
+    assert hugging_face.asked == [
+        ("acme/maths", None, "train", None), ("acme/maths", None, "train", "v1"), (str(tmp_path), "disk")
+    ]  # fmt: skip
+    for name in ("acme/none", str(tmp_path)):
+        with pytest.raises(InvalidData, match="split missing cannot be loaded"):
+            records(name, "missing")
+    with pytest.raises(StoreFailed, match="split train cannot be loaded now: the hub is away"):
+        records("acme/away", "train")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json", "csv", "arrow"])
+def test_a_single_file_is_read_by_the_builder_of_its_kind(hugging_face: Datasets, tmp_path: Path, kind: str) -> None:
+    file = tmp_path / f"rows.{kind}"
+    file.touch()
+    assert list(records(str(file), "validation")) == [{"prompt": "a"}], "a file has no splits"
+    assert hugging_face.asked == [(kind, str(file), "train", None)]
+
+
+def test_a_file_that_is_not_what_its_name_says_or_of_no_known_kind_is_refused(
+    hugging_face: Datasets, tmp_path: Path
+) -> None:
+    for name, part in (("broken.parquet", "no Parquet magic bytes"), ("rows.xlsx", r"none of the kinds .*\.parquet")):
+        (tmp_path / name).touch()
+        with pytest.raises(InvalidData, match=part):
+            records(str(tmp_path / name), "train")
+
+
+def test_the_first_split_that_is_there_is_taken(hugging_face: Datasets) -> None:
+    assert list(records("acme/maths", "validation", "test")) == [{"prompt": "a"}]
+    assert [split for _, _, split, _ in hugging_face.asked] == ["validation", "test"]
+    with pytest.raises(InvalidData, match="split validation or dev cannot be loaded: Unknown split 'validation'"):
+        records("acme/maths", "validation", "dev")
+
+
+def test_without_hugging_face_datasets_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(TuningError, match="install the extra 'tuner-hub'"):
         records("acme/maths", "train")

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-import torch
 
+from openai_stand_in import Asked, openai_stand_in
 from sunfleet_tuner.__main__ import main
 from sunfleet_tuner.errors import TuningError
-from sunfleet_tuner.evaluate import Fleet, Given, Pair, Question, evaluate, questions_of
-from sunfleet_tuner.harness import Harness
+from sunfleet_tuner.evaluate import Fleet, Given, Pair, Question, client_of, evaluate, questions_of
 from sunfleet_tuner.judges import last_number, same_json, same_text
 from sunfleet_tuner.reference import Modules, ModuleSpec, Sampling
-from tiny_models import PAD, tiny_adapter, tiny_checkpoint, tiny_llama
+from tiny_models import tiny_adapter, tiny_checkpoint
 
 ASK = Question(({"role": "user", "content": "w7 w8"},), "w9")
 TOOL = {"type": "function", "function": {"name": "f"}}
@@ -96,66 +93,32 @@ def test_the_last_assistant_turn_of_a_chat_is_the_answer() -> None:
             questions_of([text, wrong], "data")
 
 
-class OpenAI(BaseHTTPRequestHandler):
-    """Answers every request with its number of messages, or the length of its prompt."""
-
-    asked: ClassVar[list[tuple[str, dict[str, Any]]]] = []
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.asked.append((self.path, body))
-        if body["model"] == "none":
-            self._send(404, {"error": {"message": "The model does not exist", "code": "model_not_found"}})
-            return
-        if "messages" in body:
-            part: dict[str, Any] = {"message": {"role": "assistant", "content": str(len(body["messages"]))}}
-        else:
-            part = {"text": str(len(body["prompt"]))}
-        self._send(200, {"choices": [{"index": 0, "finish_reason": "stop", **part}]})
-
-    def _send(self, status: int, content: dict[str, Any]) -> None:
-        raw = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(raw)))
-        self.end_headers()
-        self.wfile.write(raw)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.fixture
-def fleet() -> Iterator[str]:
-    OpenAI.asked.clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), OpenAI) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+def fleet() -> Iterator[Asked]:
+    with openai_stand_in() as running:
+        yield running
 
 
-def test_a_fleet_is_asked_greedily_over_the_openai_api(fleet: str) -> None:
-    ask = Fleet(fleet, "maths")
+def test_a_fleet_is_asked_greedily_over_the_openai_api(fleet: Asked) -> None:
+    ask = Fleet(client_of(fleet.url), "maths")
     assert ask(ASK) == Given("1", ended=True)
-    assert Fleet(f"{fleet}/v1/", "maths")(Question("four", "4")) == Given("4", ended=True)
-    (chat_path, chat), (text_path, text) = OpenAI.asked
+    assert Fleet(client_of(f"{fleet.url}/v1/"), "maths")(Question("four", "4")) == Given("4", ended=True)
+    (chat_path, chat), (text_path, text) = fleet.requests
     assert (chat_path, text_path) == ("/v1/chat/completions", "/v1/completions")
     assert chat.items() >= {"model": "maths", "temperature": 0, "max_tokens": len("w9") + 8}.items()
     assert text["prompt"] == "four"
     assert "tools" not in chat
     ask(Question(ASK.prompt, "w9", [TOOL]))
-    assert OpenAI.asked[-1][1].items() >= {"tools": [TOOL], "tool_choice": "none"}.items()
+    assert fleet.requests[-1][1].items() >= {"tools": [TOOL], "tool_choice": "none"}.items()
     with pytest.raises(TuningError, match=r"did not answer for model none.*does not exist"):
-        Fleet(fleet, "none")(ASK)
+        Fleet(client_of(fleet.url), "none")(ASK)
 
 
-def test_the_command_measures_a_fleet_and_keeps_every_row(fleet: str, tmp_path: Path) -> None:
+def test_the_command_measures_a_fleet_and_keeps_every_row(fleet: Asked, tmp_path: Path) -> None:
     data = tmp_path / "data.jsonl"
     data.write_text('{"prompt": "ab", "completion": "2"}\n{"prompt": "abc", "completion": "4"}\n')
     out = tmp_path / "result.json"
-    command = ["eval", "--url", fleet, "--model", "maths", "--data", str(data), "--output", str(out)]
+    command = ["eval", "--url", fleet.url, "--model", "maths", "--data", str(data), "--output", str(out)]
     assert main(command) == 0
     result = json.loads(out.read_text())
     assert (result["correct"], result["total"], result["right"]) == (1, 2, [True, False])
@@ -165,7 +128,9 @@ def test_the_command_measures_a_fleet_and_keeps_every_row(fleet: str, tmp_path: 
     ("flags", "part"),
     [
         (["--url", "http://127.0.0.1:1", "--task", "arith", "--rows", "1"], "--url needs --model"),
-        (["--url", "http://127.0.0.1:1", "--lm-eval", "gsm8k"], "--lm-eval is for pairs"),
+        (["--url", "http://127.0.0.1:1", "--lm-eval", "gsm8k"], "--url needs --model"),
+        (["--url", "http://127.0.0.1:1", "--model", "a", "--task", "arith", "--rows", "0"], "give --rows"),
+        (["--url", "http://127.0.0.1:1", "--model", "a", "--task", "toolcall", "--rows", "100000"], "has only"),
         (["--decoder", "/none", "--task", "arith", "--rows", "1"], "no checkpoint"),
         (["--decoder", "/none", "--adapter", "a", "--weights", "b", "--task", "arith", "--rows", "1"], "not both"),
     ],
@@ -175,29 +140,3 @@ def test_a_measurement_that_cannot_be_made_says_why(
 ) -> None:
     assert main(["eval", *flags]) == 1
     assert part in capsys.readouterr().err
-
-
-def test_lm_evals_questions_are_answered_by_the_pair(folder: Path, modules: Modules) -> None:
-    harness = Harness(modules, ModuleSpec(adapter=str(folder / "adapter")))
-    whole = harness.generate("w7 w8", {"max_gen_toks": 6})
-    assert whole == Pair(modules, ModuleSpec(adapter=str(folder / "adapter")), longest=6)(Question("w7 w8", "")).text
-    stop = whole.split()[2]
-    assert harness.generate("w7 w8", {"max_gen_toks": 6, "until": ["", stop]}) == whole.partition(stop)[0]
-    with pytest.raises(TuningError, match="asks for sampling"):
-        harness.generate("w7", {"do_sample": True})
-
-
-def test_the_log_likelihood_of_a_continuation_is_the_pairs(modules: Modules) -> None:
-    harness = Harness(modules, ModuleSpec())
-    model = tiny_llama().float()
-    with torch.no_grad():
-        logprobs = model(input_ids=torch.tensor([[7, 8, 30, 31]])).logits.log_softmax(-1)[0]
-    expected = float(logprobs[1, 30] + logprobs[2, 31])
-    found, greedy = harness.loglikelihood("w7 w8", "w30 w31")
-    assert found == pytest.approx(expected, rel=1e-4)
-    assert greedy is False
-    best = int(logprobs[1].argmax())
-    assert harness.loglikelihood("w7 w8", f"w{best}")[1] is True
-    with torch.no_grad():
-        first = model(input_ids=torch.tensor([[PAD]])).logits.log_softmax(-1)[0, 0, 30]
-    assert harness.loglikelihood("", "w30")[0] == pytest.approx(float(first), rel=1e-4)

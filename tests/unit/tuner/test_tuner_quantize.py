@@ -7,6 +7,7 @@ import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from sunfleet_tuner.__main__ import main as command
 from sunfleet_tuner.checkpoint import checkpoint_digest
 from sunfleet_tuner.config import TuneConfig
 from sunfleet_tuner.errors import TuningError
+from sunfleet_tuner.packages import COMPRESSOR
 from sunfleet_tuner.quantize import GROUP_SIZE, Grid, Quantized, main, quantize, quantize_weight
 from sunfleet_tuner.reference import Modules, ModuleSpec, Sampling
 from sunfleet_tuner.tune import tune
@@ -158,19 +160,20 @@ def test_a_quantised_decoder_without_a_base_is_no_start(folder: Path, tmp_path: 
 
 @pytest.mark.parametrize("method", ["gptq", "awq"])
 def test_calibration_runs_where_llmcompressor_is_with_rows_as_the_fleet_sees_them(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], method: str
 ) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"messages": [{"role": "user", "content": "w7"}, {"role": "assistant", "content": "w8"}]}\n' * 3)
     python = tmp_path / "python"
     python.touch()
     jobs: list[dict[str, Any]] = []
+    written = Grid().config()
 
     def run(arguments: list[Any], **options: Any) -> subprocess.CompletedProcess[str]:
-        assert arguments[0] == python
+        assert arguments[:2] == [python, "-I"], "neither this folder's modules nor PYTHONPATH are seen there"
         if "input" in options:
             jobs.append(job := json.loads(options["input"]))
-            (Path(job["target"]) / "config.json").write_text("{}")
+            (Path(job["target"]) / "config.json").write_text(json.dumps({"quantization_config": written}))
         return subprocess.CompletedProcess(arguments, 0)
 
     monkeypatch.setattr(subprocess, "run", run)
@@ -181,6 +184,12 @@ def test_calibration_runs_where_llmcompressor_is_with_rows_as_the_fleet_sees_the
     assert job["rows"] == [[1, 7, 3, 4, 8, 2]] * 2
     assert (job["method"], job["bits"], job["group_size"]) == (method, 4, 64)
     assert job["base"] == str(folder / "base")
+    written["format"] = "marlin"
+    assert command(["quantize", str(folder / "base"), str(tmp_path / "other"), *flags]) == 1
+    assert f"marlin where compressed-tensors pack-quantized was wanted: its environment should hold {COMPRESSOR}" in (
+        capsys.readouterr().err
+    )
+    assert not (tmp_path / "other").exists()
 
 
 def test_calibration_without_data_or_environment_says_what_to_do(
@@ -191,6 +200,67 @@ def test_calibration_without_data_or_environment_says_what_to_do(
     assert "needs --calibration" in capsys.readouterr().err
     assert command([*given, "--calibration", "rows.jsonl", "--python", sys.executable]) == 1
     assert "has no llmcompressor: make an environment" in capsys.readouterr().err
+
+
+class Named:
+    """A class of llmcompressor, and what it was made with."""
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+
+class GPTQModifier(Named): ...
+
+
+class QuantizationModifier(Named): ...
+
+
+class AWQModifier(Named): ...
+
+
+@pytest.fixture
+def llmcompressor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is used of it, by its names; ``make e2e-packages`` runs the real one."""
+    mappings = [SimpleNamespace(smooth_layer=f"re:.*{name}$") for name in ("input_layernorm", "v_proj", "up_proj")]
+    contents: dict[str, dict[str, Any]] = {
+        "llmcompressor": {}, "llmcompressor.modifiers": {}, "llmcompressor.modifiers.transform": {},
+        "llmcompressor.modifiers.gptq": {"GPTQModifier": GPTQModifier},
+        "llmcompressor.modifiers.quantization": {"QuantizationModifier": QuantizationModifier},
+        "llmcompressor.modifiers.transform.awq": {
+            "AWQModifier": AWQModifier, "get_layer_mappings_from_model": lambda _: mappings,
+        },
+    }  # fmt: skip
+    for name, content in contents.items():
+        monkeypatch.setitem(sys.modules, name, module := ModuleType(name))
+        vars(module).update(content)
+
+
+def test_a_recipe_quantises_the_layers_on_the_grid_and_leaves_the_head(llmcompressor: None) -> None:
+    job = {"method": "gptq", "bits": 8, "group_size": 32}
+    (gptq,) = llmcompressor_job.recipe(job, None)
+    assert isinstance(gptq, GPTQModifier)
+    assert gptq.options["ignore"] == ["lm_head"]
+    group = gptq.options["config_groups"]["group_0"]
+    assert group["targets"] == ["Linear"]
+    assert group["weights"].items() >= {"num_bits": 8, "group_size": 32, "symmetric": True, "type": "int"}.items()
+    smoothing, rounding = llmcompressor_job.recipe({**job, "method": "awq"}, None)
+    assert isinstance(smoothing, AWQModifier)
+    assert isinstance(rounding, QuantizationModifier)
+    assert rounding.options == gptq.options
+    smoothed = [one.smooth_layer for one in smoothing.options["mappings"]]
+    assert smoothed == ["re:.*input_layernorm$", "re:.*up_proj$"], "values stay in the units of 16-bit prefill modules"
+
+
+@pytest.mark.parametrize(
+    ("layer", "cached"),
+    [
+        ("re:.*v_proj$", True), ("re:.*qkv_proj$", True), ("model.layers.0.self_attn.v_proj", True),
+        ("re:.*kv_a_layernorm$", True), ("re:.*input_layernorm$", False), ("re:.*up_proj$", False),
+        ("re:.*q_a_layernorm$", False), ("re:.*gate_up_proj$", False),
+    ],
+)  # fmt: skip
+def test_layers_whose_output_is_cached_are_known(layer: str, cached: bool) -> None:
+    assert llmcompressor_job.changes_the_cache(layer) is cached
 
 
 def test_the_job_imports_nothing_of_the_project() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,21 @@ def test_a_run_that_was_killed_goes_on_and_makes_the_very_same_module(
     assert [step for step, _ in losses(whole)] == [0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 8]
     assert (whole / TENSORS[method]).read_bytes() == (resumed / TENSORS[method]).read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["resumed", "whole"], "a finished run leaves no work"
+
+
+def test_what_trackers_write_outlives_the_run_beside_the_module(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(precision: str, trackers: Sequence[str], folder: Path) -> Any:
+        folder.mkdir(parents=True)
+        (folder / "events").touch()
+        return started(precision, trackers, folder)
+
+    started = recipe.start
+    monkeypatch.setattr(recipe, "start", start)
+    tune(sources, tmp_path / "out", max_steps=1)
+    assert (tmp_path / "out.runs" / "events").is_file()
+    assert all(path.is_file() and path.name != "events" for path in (tmp_path / "out").iterdir())
 
 
 def test_a_checkpoint_appears_whole_or_not_at_all(

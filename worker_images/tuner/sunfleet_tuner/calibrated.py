@@ -18,8 +18,10 @@ from transformers import AutoTokenizer
 
 from sunfleet_tuner.errors import TuningError
 from sunfleet_tuner.files import whole_folder
+from sunfleet_tuner.packages import COMPRESSOR
 from sunfleet_tuner.rows import Tokens, make_rows
 from sunfleet_tuner.sources import records
+from sunfleet_tuner.weights import quantization_of
 
 _JOB: Final = Path(__file__).with_name("llmcompressor_job.py")
 
@@ -29,20 +31,33 @@ def quantize_with_calibration(args: argparse.Namespace) -> None:
     if args.calibration is None:
         raise TuningError(f"--method {args.method} needs --calibration, rows like those the fleet will answer")
     python = args.python or Path(sys.executable)
-    if subprocess.run([python, "-c", "import llmcompressor"], capture_output=True, check=False).returncode:
+    if subprocess.run([python, "-I", "-c", "import llmcompressor"], capture_output=True, check=False).returncode:
         raise TuningError(
             f"{python} has no llmcompressor: make an environment for it (python -m venv compressor && "
-            "compressor/bin/pip install llmcompressor) and name its interpreter in --python"
+            f"compressor/bin/pip install {COMPRESSOR}) and name its interpreter in --python"
         )
     with whole_folder(args.packed) as draft:
         job = {
             "base": str(args.base.resolve()), "target": str(draft), "method": args.method, "bits": args.bits,
             "group_size": args.group_size, "max_length": args.max_length, "rows": _rows(args),
         }  # fmt: skip
-        # Standard input, not a file: the rows may be anybody's data.
-        done = subprocess.run([python, _JOB], input=json.dumps(job), text=True, check=False)
+        # Standard input, not a file: the rows may be anybody's data. -I: neither this folder nor PYTHONPATH is that
+        # environment's business.
+        done = subprocess.run([python, "-I", _JOB], input=json.dumps(job), text=True, check=False)
         if done.returncode:
             raise TuningError(f"llmcompressor ended with exit code {done.returncode}; what it said is above")
+        _check_format(draft)
+
+
+def _check_format(draft: Path) -> None:
+    """What came out is what engines and the tuner read: the environment may hold any version."""
+    scheme = quantization_of(draft) or {}
+    found = scheme.get("quant_method"), scheme.get("format")
+    if found != ("compressed-tensors", "pack-quantized"):
+        raise TuningError(
+            f"llmcompressor wrote {' '.join(map(str, found))} where compressed-tensors pack-quantized was wanted: "
+            f"its environment should hold {COMPRESSOR}"
+        )
 
 
 def _rows(args: argparse.Namespace) -> list[list[int]]:

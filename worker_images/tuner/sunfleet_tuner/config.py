@@ -31,7 +31,7 @@ class TuneConfig(BaseModel):
     train_embeddings: bool = Field(default=False, description="full weights: train embeddings and head, too")
 
     # Data
-    data: str = Field(description="a .jsonl file, or a dataset of Hugging Face: a name, or a folder")
+    data: str = Field(description="a .jsonl or .parquet file, or a dataset of Hugging Face: a name, or a folder")
     split: str = Field(default="train", description="of a Hugging Face dataset")
     format: Literal["auto", "chat", "text"] = Field(default="auto", description="chat puts text into the template")
     validation: str = Field(default="", description="another dataset to validate on (split `validation`, or `test`)")
@@ -92,6 +92,11 @@ class TuneConfig(BaseModel):
     @property
     def work_folder(self) -> Path:
         return self.work or self.output.with_name(f"{self.output.name}.work")
+
+    @property
+    def runs_folder(self) -> Path:
+        """Where TensorBoard's events stay: beside the module, which tells nothing of the machine it was made on."""
+        return self.output.with_name(f"{self.output.name}.runs")
 
     @property
     def title(self) -> str:

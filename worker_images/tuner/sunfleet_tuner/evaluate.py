@@ -74,15 +74,20 @@ class Pair:
         return Given(modules.text(answer.token_ids), answer.finish_reason == "stop")
 
 
+def client_of(url: str, key: str = "none") -> Any:
+    """An ``openai.OpenAI`` of the router at ``url``, with or without its ``/v1``."""
+    from openai import OpenAI  # noqa: PLC0415 - slow to import, and pairs in memory need none
+
+    base = url.rstrip("/")
+    return OpenAI(base_url=base if base.endswith("/v1") else f"{base}/v1", api_key=key)
+
+
 class Fleet:
     """A task behind an OpenAI API. ``longest`` as above; no tokeniser is at hand, so a byte stands for a token."""
 
-    def __init__(self, url: str, model: str, longest: int = 0, key: str = "none") -> None:
-        from openai import OpenAI  # noqa: PLC0415 - slow to import, and pairs in memory need none
-
-        base = url.rstrip("/")
-        self._client = OpenAI(base_url=base if base.endswith("/v1") else f"{base}/v1", api_key=key)
-        self._model, self._longest = model, longest
+    def __init__(self, client: Any, model: str, longest: int = 0) -> None:
+        """``client``: of :func:`client_of`."""
+        self._client, self._model, self._longest = client, model, longest
 
     def __call__(self, question: Question) -> Given:
         from openai import OpenAIError  # noqa: PLC0415

@@ -21,14 +21,23 @@ def add_eval_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--api-key", default="none", help="for the fleet")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--task", choices=sorted(TASKS), help="a small built-in task, on rows that its sample never saw")
-    what.add_argument("--data", help="questions with answers: a .jsonl file or a Hugging Face dataset")
-    what.add_argument("--lm-eval", metavar="TASKS", help="tasks of lm-eval, separated by commas (pairs only)")
+    what.add_argument("--data", help="questions with answers: a .jsonl or .parquet file, or a Hugging Face dataset")
+    what.add_argument("--lm-eval", metavar="TASKS", help="tasks of lm-eval, or YAML files of such, separated by commas")
+    _add_lm_eval_flags(parser)
     parser.add_argument("--split", default="test", help="of a Hugging Face dataset")
     parser.add_argument("--judge", choices=sorted(JUDGES), default="text", help="for --data: when an answer is right")
-    parser.add_argument("--rows", type=int, default=128, help="questions to ask")
-    parser.add_argument("--max-tokens", type=int, default=0, help="of an answer (default: the right one's and a few)")
+    parser.add_argument("--rows", type=int, default=128, help="questions to ask, of each task (default: 128; 0: all)")
+    parser.add_argument(
+        "--max-tokens", type=int, default=0, help="of an answer to --task or --data (default: the right one's and a few)"
+    )
     parser.add_argument("--parallel", type=int, default=8, help="questions at a time, for a fleet")
     parser.add_argument("--output", type=Path, help="JSON file for the result, row by row")
+
+
+def _add_lm_eval_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--chat", action="store_true", help="for --lm-eval: questions go through the chat template")
+    parser.add_argument("--shots", type=int, help="for --lm-eval: examples before a question (default: the task's)")
+    parser.add_argument("--run-code", action="store_true", help="for --lm-eval: tasks may run what the model wrote")
 
 
 def add_quantize_flags(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +51,7 @@ def add_quantize_flags(parser: argparse.ArgumentParser) -> None:
         "--method", choices=("rtn", "gptq", "awq"), default="rtn",
         help="rounding to nearest (default), or with calibration through llmcompressor",
     )  # fmt: skip
-    parser.add_argument("--calibration", type=Path, help="gptq, awq: .jsonl file in the forms of tuning data")
+    parser.add_argument("--calibration", type=Path, help="gptq, awq: rows in the forms of tuning data")
     parser.add_argument("--samples", type=int, default=256, help="gptq, awq: rows to calibrate with (default: 256)")
     parser.add_argument("--max-length", type=int, default=2048, help="gptq, awq: tokens of a row (default: 2048)")
     parser.add_argument("--python", type=Path, help="gptq, awq: interpreter of an environment with llmcompressor")

@@ -97,6 +97,7 @@ def _tune(job: TuneJob, pod: Pod) -> TuningReport:
         return TuningReport()
     if bucket is not None:
         bucket.push(output, last="sunfleet.json")
+        bucket.beside(".runs").push(output.with_name(f"{output.name}.runs"))
         bucket.beside(".work").remove()
     return tuned(output)
 

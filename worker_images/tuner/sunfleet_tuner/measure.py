@@ -11,11 +11,12 @@ from rich.console import Console
 from rich.progress import Progress
 
 from sunfleet_tuner.errors import TuningError
-from sunfleet_tuner.evaluate import Answerer, Fleet, Pair, Question, Score, evaluate, questions_of
-from sunfleet_tuner.harness import run_harness
+from sunfleet_tuner.evaluate import Answerer, Fleet, Pair, Question, Score, client_of, evaluate, questions_of
+from sunfleet_tuner.harness import Asked, Respondent, run_harness
 from sunfleet_tuner.intervals import wilson
 from sunfleet_tuner.judges import JUDGES, Judge
 from sunfleet_tuner.reference import Modules, ModuleSpec
+from sunfleet_tuner.respondents import FleetRespondent, PairRespondent
 from sunfleet_tuner.samples.evaluate import questions
 from sunfleet_tuner.samples.tasks import TASKS, split
 from sunfleet_tuner.sources import records
@@ -29,11 +30,10 @@ def run(args: argparse.Namespace) -> int:
     """Measure and tell; raises :class:`.errors.TuningError`."""
     console = Console(soft_wrap=True)
     if args.lm_eval:
-        if not args.decoder:
-            raise TuningError("a fleet is measured with lm-eval itself, see docs/tuning.md: --lm-eval is for pairs")
-        found = run_harness(*_pair(args), args.lm_eval.split(","), args.rows or None)
-        _keep(args.output, {"lm_eval": found})
-        console.print_json(data=found, default=str)
+        asked_of_harness = Asked(args.lm_eval.split(","), args.rows or None, args.shots, args.chat, args.run_code)
+        found = run_harness(_respondent(args), asked_of_harness)
+        _keep(args.output, {"lm_eval": found["results"], "samples": found["samples"]})
+        console.print_json(data=found["results"], default=str)
         return 0
     asked, judge = _questions(args)
     score = _ask(args, asked, judge, console)
@@ -56,9 +56,19 @@ def _ask(args: argparse.Namespace, asked: list[Question], judge: Judge, console:
 def _answerer(args: argparse.Namespace) -> tuple[Answerer, int]:
     if args.decoder:
         return Pair(*_pair(args), args.max_tokens), 1  # one model in memory answers one question at a time
+    return Fleet(_client(args), args.model, args.max_tokens), args.parallel
+
+
+def _respondent(args: argparse.Namespace) -> Respondent:
+    if args.decoder:
+        return PairRespondent(*_pair(args), chat=args.chat)
+    return FleetRespondent(_client(args), args.model, chat=args.chat, parallel=args.parallel)
+
+
+def _client(args: argparse.Namespace) -> Any:
     if not args.model:
         raise TuningError("--url needs --model, the task's name")
-    return Fleet(args.url, args.model, args.max_tokens, args.api_key), args.parallel
+    return client_of(args.url, args.api_key)
 
 
 def _pair(args: argparse.Namespace) -> tuple[Modules, ModuleSpec]:
@@ -72,8 +82,13 @@ def _pair(args: argparse.Namespace) -> tuple[Modules, ModuleSpec]:
 def _questions(args: argparse.Namespace) -> tuple[list[Question], Judge]:
     if args.task:
         task = TASKS[args.task]
-        return questions(split(task, _TRAINING_ROWS, args.rows, _DATA_SEED)[1]), task.correct
-    asked = questions_of(records(args.data, args.split), args.data)[: args.rows]
+        if not args.rows:
+            raise TuningError("a built-in task makes as many questions as are asked for: give --rows")
+        try:
+            return questions(split(task, _TRAINING_ROWS, args.rows, _DATA_SEED)[1]), task.correct
+        except ValueError as error:  # more than there are
+            raise TuningError(f"--rows {args.rows}: {error}") from error
+    asked = questions_of(records(args.data, args.split), args.data)[: args.rows or None]
     if not asked:
         raise TuningError(f"{args.data} holds no question")
     return asked, JUDGES[args.judge]

@@ -24,7 +24,10 @@ _QUIET_SECONDS: Final = 10.0  # between two lines where no terminal shows a bar,
 
 
 class Monitor:
-    """Tells about a run on its main process; on the others it is silent. Use it as a context manager."""
+    """Tells about a run on its main process; on the others it is silent. Use it as a context manager.
+
+    A run that goes on behind step ``after`` does later steps again: what was noted of them is taken back.
+    """
 
     def __init__(
         self,
@@ -32,10 +35,13 @@ class Monitor:
         config: TuneConfig,
         steps: int,
         console: Console,
+        *,
+        after: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._main = accelerator.is_main_process
-        self._accelerator, self._config, self._steps = accelerator, config, steps
+        self._accelerator, self._config = accelerator, config
+        self._begin = after + 1 if after else 0  # validation before the first step is step 0
         self._console, self._clock = console, clock
         self._metrics = config.work_folder / METRICS_FILE
         self._bar = Bar(
@@ -43,14 +49,20 @@ class Monitor:
             TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=False),
             console=console, disable=not (self._main and console.is_terminal),
         )  # fmt: skip
-        self._task = self._bar.add_task(config.title, total=steps, news="")
+        self._task = self._bar.add_task(config.title, total=steps, completed=after, news="")
         self._spoken = -_QUIET_SECONDS
         self._seconds: list[float] = []
 
     def __enter__(self) -> Self:
+        if self._main and self._metrics.is_file():
+            lines = self._metrics.read_text().splitlines()
+            kept = [line for line in lines if json.loads(line)["step"] < self._begin]
+            self._metrics.write_text("".join(f"{line}\n" for line in kept))
         if self._config.trackers:
             flat = {name: str(value) for name, value in self._config.decisive().items()}
-            self._accelerator.init_trackers("sunfleet", config=flat)
+            # TensorBoard reads all of a folder: what this run will do again, or an earlier one did, counts no more.
+            options = {"tensorboard": {"purge_step": self._begin}, "wandb": {"name": self._config.title}}
+            self._accelerator.init_trackers("sunfleet", config=flat, init_kwargs=options)
         self._bar.start()
         return self
 
@@ -65,14 +77,6 @@ class Monitor:
         """One line, above the bar."""
         if self._main:
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    def resume(self, step: int) -> None:
-        """The run goes on behind ``step``: what was noted of later steps is taken back."""
-        self._bar.update(self._task, completed=step)
-        if self._main and self._metrics.is_file():
-            lines = self._metrics.read_text().splitlines()
-            kept = [line for line in lines if json.loads(line)["step"] <= step]
-            self._metrics.write_text("".join(f"{line}\n" for line in kept))
 
     def step(self, done: Progress) -> None:
         """Note a step."""

@@ -1,29 +1,34 @@
-"""Reads a dataset: a JSONL file, a folder or name that Hugging Face ``datasets`` knows. Records are plain mappings."""
+"""Reads a dataset: a file, or a folder or name that Hugging Face ``datasets`` knows. Records are plain mappings."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sunfleet_tuner.errors import InvalidData, StoreFailed
 from sunfleet_tuner.served import without_nulls
 
 Record = Mapping[str, Any]
-_JSON_LINES = (".jsonl", ".ndjson")
+_JSON_LINES: Final = (".jsonl", ".ndjson")
+# Single files that ``datasets`` reads, by the builder that does it: it finds one by itself in folders only.
+_BUILDERS: Final = {".parquet": "parquet", ".json": "json", ".csv": "csv", ".arrow": "arrow"}
 
 
-def records(source: str, split: str) -> Iterator[Record]:
-    """Records of ``source``: a ``.jsonl`` file, or what :func:`datasets.load_dataset` (or ``load_from_disk``) takes.
+def records(source: str, *splits: str) -> Iterator[Record]:
+    """Records of ``source``: a file, or what :func:`datasets.load_dataset` (or ``load_from_disk``) takes.
 
-    ``split`` counts for the latter only, and a name on the hub may end in ``@REVISION``.
-    Raises :class:`.errors.InvalidData`.
+    Of a folder or a name the first of ``splits`` that it has; a single file has none. A name on the hub may end in
+    ``@REVISION``. Raises :class:`.errors.InvalidData`, and :class:`.errors.StoreFailed` when the hub cannot be reached.
     """
     path = Path(source).expanduser()
     if path.suffix in _JSON_LINES:
         return _json_lines(path)
-    return _hugging_face(source, path, split)
+    if path.is_file() and path.suffix not in _BUILDERS:
+        known = ", ".join((*_JSON_LINES, *_BUILDERS))
+        raise InvalidData(f"{source} is a file of none of the kinds that are read: {known}")
+    return _hugging_face(source, path, splits)
 
 
 def _json_lines(path: Path) -> Iterator[Record]:
@@ -42,22 +47,41 @@ def _json_lines(path: Path) -> Iterator[Record]:
             yield record
 
 
-def _hugging_face(source: str, path: Path, split: str) -> Iterator[Record]:
+def _hugging_face(source: str, path: Path, splits: tuple[str, ...]) -> Iterator[Record]:
     try:
         import datasets  # noqa: PLC0415 - an extra of its own: a JSONL file needs none of it
     except ImportError as error:
         raise InvalidData(
             f"{source} is no .jsonl file, and anything else needs Hugging Face datasets: install the extra 'tuner-hub'"
         ) from error
+    said = f"dataset {source}, split {' or '.join(splits)} cannot be loaded"
     try:
-        if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
-            loaded = datasets.load_from_disk(str(path))
-            loaded = loaded[split] if isinstance(loaded, Mapping) else loaded
-        else:
-            name, _, revision = (source, "", "") if path.exists() else source.partition("@")
-            loaded = datasets.load_dataset(name, split=split, revision=revision or None)
-    except (FileNotFoundError, ValueError, KeyError) as error:  # no such dataset, split or file
-        raise InvalidData(f"dataset {source}, split {split} cannot be loaded: {error}") from error
+        return map(without_nulls, _first(datasets, source, path, splits))
+    # No such dataset, split or file; files that are not what their names say, or do not fit together.
+    except (FileNotFoundError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise InvalidData(f"{said}: {error}") from error
     except OSError as error:  # no network: another attempt may find it
-        raise StoreFailed(f"dataset {source}, split {split} cannot be loaded now: {error}") from error
-    return map(without_nulls, loaded)
+        raise StoreFailed(f"{said} now: {error}") from error
+
+
+def _first(datasets: Any, source: str, path: Path, splits: tuple[str, ...]) -> Any:
+    """Rows of the first split that is there; what was said of the first one when none is."""
+    first: Exception | None = None
+    for split in splits:
+        try:
+            return _loaded(datasets, source, path, split)
+        except ValueError as error:  # no such split, among others
+            first = first or error
+    raise first or ValueError("no split is named")
+
+
+def _loaded(datasets: Any, source: str, path: Path, split: str) -> Any:
+    if path.is_file():
+        return datasets.load_dataset(_BUILDERS[path.suffix], data_files=str(path), split="train")
+    if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
+        loaded = datasets.load_from_disk(str(path))
+        if isinstance(loaded, Mapping) and split not in loaded:
+            raise ValueError(f"there is {', '.join(loaded)}")
+        return loaded[split] if isinstance(loaded, Mapping) else loaded
+    name, _, revision = (source, "", "") if path.exists() else source.partition("@")
+    return datasets.load_dataset(name, split=split, revision=revision or None)

@@ -46,7 +46,7 @@ class Outcome:
 
 def tune(config: TuneConfig, console: Console) -> Outcome:
     """Tune as ``config`` says and write the module to its output. Raises TuningError, which says how to mend it."""
-    accelerator = start(config.precision, config.trackers, config.work_folder)
+    accelerator = start(config.precision, config.trackers, config.runs_folder)
     sources = find(config)
     tokenizer = load_tokenizer(sources)
     rows = read_rows(config, sources, tokenizer)
@@ -85,12 +85,11 @@ def train_module(
     checkpoints = Checkpoints(config.work_folder)
     settings = {**config.decisive(), "data_digest": meta.data.digest, "decoder_digest": meta.tuned_against}
     record = checkpoints.newest(settings) or Record(settings=settings)
-    with Monitor(accelerator, config, training.steps, console) as monitor:
+    with Monitor(accelerator, config, training.steps, console, after=record.step) as monitor:
         _introduce(monitor, meta, one_pass, idle, training)
         if record.step:
             checkpoints.restore(training, record.step)
             monitor.say(f"going on behind step {record.step}")
-        monitor.resume(record.step)
         record = run(training, checkpoints, record, monitor)
         if record.best_step not in {0, record.step}:
             checkpoints.restore_module(training, record.best_step)
@@ -160,7 +159,7 @@ def read_rows(config: TuneConfig, sources: Sources, tokenizer: Any) -> Rows:
     )  # fmt: skip
     if config.validation:
         other = make_rows(
-            records(config.validation, "validation"), tokens, form=config.format, max_length=config.max_length,
+            records(config.validation, "validation", "test"), tokens, form=config.format, max_length=config.max_length,
             name=config.validation,
         )  # fmt: skip
         rows = Rows(rows.training, other.training, rows.dropped + other.dropped)
