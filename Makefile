@@ -141,7 +141,7 @@ engine-env: venv ## The engine's Python environment (7 GB; DEVICE=cuda: the one 
 packages-env: venv ## Environments that only e2e-packages uses: lm-eval and trackers beside the tuner; llmcompressor
 	UV_PROJECT_ENVIRONMENT=$(PACKAGES)/tuner $(UV) sync --quiet --frozen --inexact --no-install-project --no-default-groups \
 	  --extra tuner --extra tuner-hub --python $(PYTHON)
-	$(UV) pip install --quiet --python $(PACKAGES)/tuner/bin/python $$($(PINS) LM_EVAL) $$($(PINS) WANDB) tenacity
+	$(UV) pip install --quiet --python $(PACKAGES)/tuner/bin/python $$($(PINS) LM_EVAL) $$($(PINS) WANDB)
 	$(UV) venv --quiet --allow-existing --python $(PYTHON) $(PACKAGES)/compressor
 	$(UV) pip install --quiet --python $(PACKAGES)/compressor/bin/python $$($(PINS) COMPRESSOR) torch==2.13.0
 

@@ -28,7 +28,9 @@ def state() -> StateFolder:
 
 def _environment(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Python:
     python = folder / "bin" / "python"
-    assert python.is_file(), f"no environment at {folder}: make {'engine-env' if folder.name == 'engine' else 'packages-env'}"
+    assert python.is_file(), (
+        f"no environment at {folder}: make {'engine-env' if folder.name == 'engine' else 'packages-env'}"
+    )
     return Python(python, tmp_path_factory.mktemp(folder.name))
 
 
@@ -60,6 +62,8 @@ def base(state: StateFolder) -> Path:
 def tiny(tuner: Python) -> Path:
     """A Llama of two layers with random weights and the words ``w0`` to ``w95``."""
     folder = tuner.folder / "tiny"
-    script = "import sys; from pathlib import Path; from tiny_models import *; tiny_checkpoint(Path(sys.argv[1])); print(1)"
+    script = (
+        "import sys; from pathlib import Path; from tiny_models import *; tiny_checkpoint(Path(sys.argv[1])); print(1)"
+    )
     tuner.ask(script, folder)
     return folder

@@ -44,7 +44,9 @@ class Python:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "WANDB_"))}
         places = {"PYTHONPATH": ROOMS, "HF_HOME": str(self.folder / "hub"), "HOME": str(self.folder)}
         threads = {"OMP_NUM_THREADS": "2"}
-        return run([self.python, *words], seconds=SECONDS, cwd=self.folder, env={**kept, **OFFLINE, **places, **threads})
+        return run(
+            [self.python, *words], seconds=SECONDS, cwd=self.folder, env={**kept, **OFFLINE, **places, **threads}
+        )
 
 
 def succeeds(done: subprocess.CompletedProcess[str]) -> str:

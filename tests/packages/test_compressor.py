@@ -1,4 +1,4 @@
-"""GPTQ and AWQ by the real llmcompressor: the engine reads the checkpoint, and serves the very values the tuner trains on."""
+"""GPTQ and AWQ by the real llmcompressor: the engine reads the checkpoint, and serves what the tuner trains against."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 from tests.packages.environments import Python, succeeds, sums, write_lines
 
 METHODS = ("gptq", "awq")
-TEXT = "The capital of France is Paris, and the largest city of Norway is Oslo. 12 + 30 = 42. def add(a, b): return a + b"
+TEXT = (
+    "The capital of France is Paris, and the largest city of Norway is Oslo. 12 + 30 = 42. def add(a, b): return a + b"
+)
 # Float16 against float32 with the same weights: the largest difference of a log-probability.
 ROUNDING = 0.1
 
@@ -23,7 +25,7 @@ scheme = CompressedTensorsConfig.from_config(config)
 weights = group["weights"]
 print(json.dumps([scheme.quant_format, weights.num_bits, weights.group_size, weights.symmetric, scheme.ignore]))
 """
-# Log-probabilities of a text's tokens by the weights that the tuner makes of a checkpoint; and the first layers' values.
+# Log-probabilities of a text's tokens by the weights that the tuner makes of a checkpoint; the first layer's values.
 TOLD = """
 import json, sys, torch
 from pathlib import Path
@@ -61,7 +63,9 @@ print(1)
 """
 
 
-def quantised(tuner: Python, compressor: Python, base: Path, method: str, name: str, rows: list[Any], *flags: str) -> Path:
+def quantised(
+    tuner: Python, compressor: Python, base: Path, method: str, name: str, rows: list[Any], *flags: str
+) -> Path:
     """The checkpoint that ``sunfleet quantize`` makes."""
     packed = tuner.folder / name
     data = write_lines(tuner.folder / f"{name}.jsonl", rows)

@@ -10,7 +10,6 @@ import pytest
 from tests.packages.environments import Python, succeeds, write_lines
 
 
-
 def row(number: int) -> dict[str, Any]:
     """A chat; every other one calls a tool, so that the others get nulls where a column holds the calls."""
     call = {"type": "function", "function": {"name": "w5", "arguments": json.dumps({"a": number})}}

@@ -31,7 +31,11 @@ CHOOSES = {
     "output_type": "multiple_choice", "doc_to_choice": ["0", "{{answer}}", "100000"], "doc_to_target": 1,
     "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
 }  # fmt: skip
-ROLLS = {"output_type": "loglikelihood_rolling", "doc_to_target": "{{question}}", "metric_list": [{"metric": "word_perplexity"}]}
+ROLLS = {
+    "output_type": "loglikelihood_rolling",
+    "doc_to_target": "{{question}}",
+    "metric_list": [{"metric": "word_perplexity"}],
+}
 
 
 @pytest.fixture(scope="module")

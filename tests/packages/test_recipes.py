@@ -48,7 +48,9 @@ def qwen(tuner: Python) -> Path:
 def rows(tuner: Python) -> None:
     """The files that the recipes' scripts make, with words that the tiny models know."""
     for name in ("gsm8k.jsonl", "gsm8k-test.jsonl"):
-        turns = [({"role": "user", "content": f"w{30 + n}"}, {"role": "assistant", "content": "w7 w9"}) for n in range(24)]
+        turns = [
+            ({"role": "user", "content": f"w{30 + n}"}, {"role": "assistant", "content": "w7 w9"}) for n in range(24)
+        ]
         write_lines(tuner.folder / name, [{"messages": list(pair)} for pair in turns])
 
 

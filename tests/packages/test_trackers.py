@@ -46,7 +46,17 @@ def run(tuner: Python, tiny: Path) -> Path:
     data = write_lines(tuner.folder / "tracked.jsonl", rows)
     output = tuner.folder / "tracked"
     words = ["tune", "--decoder", tiny, "--data", data, "--output", output, "--max-steps", str(STEPS), "--rank", "4"]
-    told = [*words, "--precision", "fp32", "--golden-prompts", "0", "--trackers", "tensorboard,wandb", "--eval-steps", "2"]
+    told = [
+        *words,
+        "--precision",
+        "fp32",
+        "--golden-prompts",
+        "0",
+        "--trackers",
+        "tensorboard,wandb",
+        "--eval-steps",
+        "2",
+    ]
     succeeds(tuner.command(told))
     return output
 

@@ -1,4 +1,4 @@
-"""lm-eval's questions, put to pairs and fleets. ``make e2e-packages`` asks the real lm-eval; here stands what is used of it."""
+"""lm-eval's questions, put to pairs and fleets. ``make e2e-packages`` has the real one; here stands what we use of it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from sunfleet_tuner.__main__ import main
 from sunfleet_tuner.errors import TuningError
 from sunfleet_tuner.evaluate import Pair, Question, client_of
 from sunfleet_tuner.harness import options_of
+from sunfleet_tuner.packages import LM_EVAL
 from sunfleet_tuner.reference import Modules, ModuleSpec
 from sunfleet_tuner.respondents import FleetRespondent, PairRespondent
 from tiny_models import PAD, tiny_adapter, tiny_checkpoint, tiny_llama
@@ -208,4 +209,4 @@ def test_without_lm_eval_the_version_that_is_known_to_work_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     assert main(["eval", "--url", "http://127.0.0.1:1", "--model", "a", "--lm-eval", "gsm8k"]) == 1
-    assert "pip install lm-eval==" in capsys.readouterr().err
+    assert f"pip install '{LM_EVAL}'" in capsys.readouterr().err

@@ -28,7 +28,10 @@ def add_eval_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--judge", choices=sorted(JUDGES), default="text", help="for --data: when an answer is right")
     parser.add_argument("--rows", type=int, default=128, help="questions to ask, of each task (default: 128; 0: all)")
     parser.add_argument(
-        "--max-tokens", type=int, default=0, help="of an answer to --task or --data (default: the right one's and a few)"
+        "--max-tokens",
+        type=int,
+        default=0,
+        help="of an answer to --task or --data (default: the right one's and a few)",
     )
     parser.add_argument("--parallel", type=int, default=8, help="questions at a time, for a fleet")
     parser.add_argument("--output", type=Path, help="JSON file for the result, row by row")

@@ -55,7 +55,7 @@ def run_harness(respondent: Respondent, asked: Asked) -> dict[str, Any]:
         from lm_eval.api.model import LM  # noqa: PLC0415
         from lm_eval.tasks import TaskManager  # noqa: PLC0415
     except ImportError as error:
-        raise TuningError(f"--lm-eval needs lm-eval in this environment: pip install {LM_EVAL}") from error
+        raise TuningError(f"--lm-eval needs lm-eval in this environment: pip install '{LM_EVAL}'") from error
 
     class Model(LM):
         """What lm-eval calls, by its names."""
@@ -71,7 +71,7 @@ def run_harness(respondent: Respondent, asked: Asked) -> dict[str, Any]:
         def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
             return _each(respondent, lambda request: respondent.loglikelihood("", *request.args)[0], requests)
 
-        def apply_chat_template(self, chat_history: Turns, add_generation_prompt: bool = True) -> str:  # noqa: FBT001, FBT002
+        def apply_chat_template(self, chat_history: Turns, add_generation_prompt: bool = True) -> str:
             return respondent.render(chat_history, opened=add_generation_prompt)
 
     manager = TaskManager()

@@ -8,5 +8,5 @@ from __future__ import annotations
 from typing import Final
 
 COMPRESSOR: Final = "llmcompressor==0.14.0.1"  # GPTQ and AWQ; in an environment of its own
-LM_EVAL: Final = "lm-eval==0.4.13"
+LM_EVAL: Final = "lm-eval[api]==0.4.13"
 WANDB: Final = "wandb==0.31.0"
