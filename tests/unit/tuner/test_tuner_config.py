@@ -159,7 +159,7 @@ def test_trackers_get_the_figures_of_each_step(tmp_path: Path) -> None:
         monitor.validated(4, 0.5, best=True)
     assert watched.logged[0][0].items() >= {"loss": 1.5, "learning_rate": 1e-3}.items()
     assert watched.logged[1] == ({"validation_loss": 0.5}, 4)
-    assert watched.options["config"].items() >= {"rank": "4", "seed": "0"}.items()
+    assert watched.options["config"].items() >= {"rank": 4, "learning_rate": 2e-4, "train_embeddings": False}.items()
     assert watched.options["tensorboard"] == {"purge_step": 4}, (
         "what an earlier process logged of step 4 counts no more"
     )

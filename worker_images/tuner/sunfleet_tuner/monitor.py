@@ -59,7 +59,9 @@ class Monitor:
             kept = [line for line in lines if json.loads(line)["step"] < self._begin]
             self._metrics.write_text("".join(f"{line}\n" for line in kept))
         if self._config.trackers:
-            flat = {name: str(value) for name, value in self._config.decisive().items()}
+            settings = {**self._config.decisive(), "learning_rate": self._config.rate}
+            # Numbers stay numbers: runs are sorted by them.
+            flat = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in settings.items()}
             # TensorBoard reads all of a folder: what this run will do again, or an earlier one did, counts no more.
             options = {"tensorboard": {"purge_step": self._begin}, "wandb": {"name": self._config.title}}
             self._accelerator.init_trackers("sunfleet", config=flat, init_kwargs=options)
