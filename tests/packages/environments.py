@@ -27,11 +27,11 @@ class Python:
     python: Path
     folder: Path
 
-    def command(self, words: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+    def command(self, words: Sequence[object]) -> subprocess.CompletedProcess[str]:
         """``python -m sunfleet_tuner WORDS``."""
         return self.module("sunfleet_tuner", words)
 
-    def module(self, name: str, words: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+    def module(self, name: str, words: Sequence[object]) -> subprocess.CompletedProcess[str]:
         return self._run(["-W", "ignore", "-m", name, *map(str, words)])
 
     def ask(self, script: str, *words: str | Path) -> Any:

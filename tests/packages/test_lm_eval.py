@@ -56,7 +56,7 @@ def tasks(tuner: Python, chats: Path) -> dict[str, Path]:
     return made
 
 
-def results(tuner: Python, *words: str | Path) -> dict[str, Any]:
+def results(tuner: Python, *words: object) -> dict[str, Any]:
     """What ``sunfleet eval`` keeps."""
     out = tuner.folder / "result.json"
     succeeds(tuner.command(["eval", *words, "--rows", "0", "--output", out]))

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM
 
 from sunfleet_api.fingerprint import checkpoint_fingerprint
 from sunfleet_api.golden import GOLDEN_FILE, GoldenSet
-from sunfleet_tuner import modules, state, train
+from sunfleet_tuner import modules, processes, state, train
 from sunfleet_tuner import tune as recipe
 from sunfleet_tuner.checkpoint import checkpoint_digest, read_meta
 from sunfleet_tuner.config import TuneConfig
@@ -109,7 +109,7 @@ def test_what_trackers_write_outlives_the_run_beside_the_module(
         (folder / "events").touch()
         return started(precision, trackers, folder)
 
-    started = recipe.start
+    started = processes.start
     monkeypatch.setattr(recipe, "start", start)
     tune(sources, tmp_path / "out", max_steps=1)
     assert (tmp_path / "out.runs" / "events").is_file()
