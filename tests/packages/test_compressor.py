@@ -1,4 +1,4 @@
-"""GPTQ and AWQ by the real llmcompressor: the engine reads the checkpoint, and serves what the tuner trains against."""
+"""GPTQ, and on a GPU AWQ, by the real llmcompressor: the engine reads the result and serves what the tuner trains on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.packages.environments import Python, succeeds, sums, write_lines
 
-METHODS = ("gptq", "awq")
+METHODS = ("gptq",)
 TEXT = (
     "The capital of France is Paris, and the largest city of Norway is Oslo. 12 + 30 = 42. def add(a, b): return a + b"
 )
@@ -125,9 +125,16 @@ def test_the_engine_serves_the_values_that_the_tuner_trains_against(
 
 
 def test_awq_leaves_values_in_the_units_of_the_16_bit_checkpoint(tuner: Python, compressor: Python) -> None:
-    """Where heads of values are as many as heads, llmcompressor's own mappings scale them."""
+    """Where heads of values are as many as heads, llmcompressor's own mappings scale them. AWQ itself wants a GPU."""
     base = tuner.folder / "many-heads"
     tuner.ask(MANY_HEADS, base)
+    if not compressor.ask("import json, torch; print(json.dumps(torch.accelerator.is_available()))"):
+        data = write_lines(tuner.folder / "few.jsonl", [{"prompt": "w7", "completion": "w8"}])
+        words = ["quantize", base, tuner.folder / "none", "--method", "awq", "--calibration", data]
+        done = tuner.command([*words, "--python", compressor.python])
+        assert done.returncode == 1
+        assert "AWQ needs a GPU, and there is none here: take --method gptq" in done.stderr
+        return
     rows = [{"prompt": " ".join(f"w{(7 * n + k) % 90 + 5}" for k in range(20)), "completion": "w7"} for n in range(16)]
     packed = quantised(tuner, compressor, base, "awq", "many-heads-awq", rows)
     text = " ".join(f"w{number}" for number in range(10, 60))

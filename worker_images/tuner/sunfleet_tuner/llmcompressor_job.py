@@ -14,7 +14,12 @@ _CACHED: Final = re.compile(r"\b(k_proj|v_proj|qkv_proj|kv_a_layernorm|query_key
 def main() -> None:
     """Quantise the linear layers of ``base`` with GPTQ or AWQ and write a compressed-tensors checkpoint."""
     job: dict[str, Any] = json.load(sys.stdin)
-    from datasets import Dataset  # noqa: PLC0415 - seconds to import, after the job was read
+    import torch  # noqa: PLC0415 - seconds to import, after the job was read
+
+    if job["method"] == "awq" and not torch.accelerator.is_available():
+        # It pins what it remembers of activations, which only a driver can do, whatever device the model is on.
+        sys.exit("llmcompressor's AWQ needs a GPU, and there is none here: take --method gptq, which runs on CPUs too")
+    from datasets import Dataset  # noqa: PLC0415
     from llmcompressor import oneshot  # noqa: PLC0415
     from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415
 
