@@ -1,4 +1,4 @@
-"""GPTQ, and on a GPU AWQ, by the real llmcompressor: the engine reads the result and serves what the tuner trains on."""
+"""GPTQ, and on a GPU AWQ, by the real llmcompressor: the engine reads what came out and serves what is trained on."""
 
 from __future__ import annotations
 
