@@ -164,7 +164,7 @@ demo-run: venv ## The demo itself, on an installed fleet
 	PYTHONPATH=e2e/demo:e2e/cluster:e2e:crds $(PY) -m sunfleet_demo
 
 ##@ Other
-.PHONY: format generate bench-autoscaling bench-handover bench-operator bench-router inside-router scale-router soak-router bench-times bench-tuner tuner-claims help
+.PHONY: format generate bench-autoscaling bench-handover bench-operator soak-operator bench-router inside-router scale-router soak-router bench-times bench-tuner tuner-claims help
 format: venv ## Rewrite to the project's format
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
@@ -183,6 +183,9 @@ bench-handover: ## SUN's two legs against vLLM's ordinary prefill/decode flow, o
 
 bench-operator: ## The operator with 50, 200 and 500 SunModels: times, requests, memory (SIZES=50 for less)
 	PYTHONPATH=bench:crds:operator:e2e/cluster:tests/support $(PY) -m operator_scale $(if $(SIZES),--sizes $(SIZES)) $(if $(OUTPUT),--output $(OUTPUT))
+
+soak-operator: ## SunModels made, changed and deleted for MINUTES (10): the operator's memory and objects must stay flat
+	PYTHONPATH=bench:crds:operator:e2e/cluster:tests/support $(PY) -m operator_scale.soak $(if $(MINUTES),--minutes $(MINUTES))
 
 bench-progress-delay: ## NIXL's polling delay: what an idle engine burns against what a hand-over waits
 	PYTHONPATH=bench:crds:e2e:e2e/cluster $(PY) -m handover.progress_delay

@@ -56,6 +56,11 @@ class Api:
         async with self._session.patch(path, data=json.dumps(patch), headers={"content-type": _MERGE}) as answer:
             return dict(await answer.json())
 
+    async def clear(self, path: str) -> None:
+        """DELETE of a whole collection; its objects may take their time."""
+        async with self._session.delete(path) as answer:
+            await answer.read()
+
     async def list(self, path: str) -> list[Document]:
         """The items of a collection."""
         async with self._session.get(path) as answer:

@@ -6,7 +6,7 @@ import asyncio
 import re
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from operator_scale import node
 from operator_scale.api import Api
 from operator_scale.audit import POLICY, AuditLog
 from operator_scale.fleet import NAMESPACE
+from operator_scale.router import router
 from sunfleet_api.crd import crd
 from sunfleet_api.kinds import KINDS
 from sunfleet_apitest.client import Api as BlockingApi
@@ -23,6 +24,7 @@ from sunfleet_cluster.controlplane import RunningControlPlane, control_plane
 from sunfleet_optest.live import ROOT, Process
 
 _START_SECONDS = 60
+_PREFIX = "SUNFLEET_OPERATOR_"
 _RBAC = ROOT / "manifests/base/operator"
 
 
@@ -34,6 +36,7 @@ class World:
     audit: AuditLog
     operator: Process
     kubeconfig: Path
+    more: Mapping[str, str]  # settings of the operator
 
     @property
     def pid(self) -> int:
@@ -51,7 +54,8 @@ class World:
         """In place of the one that runs, if any; returns when it holds the Lease."""
         if self.operator.child is not None:
             await asyncio.to_thread(self.operator.stop)
-        self.operator.env = _settings(self.kubeconfig, resync_seconds)
+        more = {f"{_PREFIX}{name}": value for name, value in self.more.items()}
+        self.operator.env = _settings(self.kubeconfig, resync_seconds) | more
         self.operator.start()
         deadline = time.monotonic() + _START_SECONDS
         while not (await asyncio.to_thread(self.operator.healthy) or {}).get("leading"):
@@ -61,17 +65,21 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path, resync_seconds: float) -> AsyncIterator[World]:
-    """A fresh control plane with controllers, pods that are Ready at once, and one operator with its own rights."""
+async def world(
+    folder: Path, resync_seconds: float, *, module: str = "sunfleet_operator", more: Mapping[str, str] | None = None
+) -> AsyncIterator[World]:
+    """A fresh control plane with controllers, pods that are Ready at once, a router, and one operator with its own
+    rights. ``module`` is what runs as the operator, ``more`` settings of it, without their prefix."""
     log = folder / "audit.log"
     flags = (f"--audit-policy-file={_policy(folder)}", f"--audit-log-path={log}")
     with control_plane(folder / "plane", controllers=True, api_flags=flags) as plane:
         kubeconfig = _prepare(plane, folder)
-        async with Api.of(plane.kubeconfig) as api:
+        async with Api.of(plane.kubeconfig) as api, router(api):
             nodes = asyncio.create_task(node.run(api))
             health, metrics = _free_ports()
-            operator = Process({}, folder / "operator.log", health, metrics)
-            made = World(api, AuditLog(log), operator, kubeconfig)
+            rooms = ("crds", "operator", "bench")
+            operator = Process({}, folder / "operator.log", health, metrics, module=module, rooms=rooms)
+            made = World(api, AuditLog(log), operator, kubeconfig, more or {})
             try:
                 await made.start_operator(resync_seconds)
                 yield made
@@ -100,15 +108,14 @@ def _prepare(plane: RunningControlPlane, folder: Path) -> Path:
 
 
 def _settings(kubeconfig: Path, resync_seconds: float) -> dict[str, str]:
-    prefix = "SUNFLEET_OPERATOR_"
     return {
         "KUBECONFIG": str(kubeconfig),
-        f"{prefix}LEADER_ELECTION_NAMESPACE": SYSTEM,
-        f"{prefix}LEASE_DURATION_SECONDS": "30",
-        f"{prefix}LEASE_RENEW_DEADLINE_SECONDS": "20",
-        f"{prefix}RESYNC_SECONDS": str(resync_seconds),
-        f"{prefix}ENGINE_IMAGE": "sunfleet/worker:1",
-        f"{prefix}WEIGHTS_IMAGE": "sunfleet/weights:1",
+        f"{_PREFIX}LEADER_ELECTION_NAMESPACE": SYSTEM,
+        f"{_PREFIX}LEASE_DURATION_SECONDS": "30",
+        f"{_PREFIX}LEASE_RENEW_DEADLINE_SECONDS": "20",
+        f"{_PREFIX}RESYNC_SECONDS": str(resync_seconds),
+        f"{_PREFIX}ENGINE_IMAGE": "sunfleet/worker:1",
+        f"{_PREFIX}WEIGHTS_IMAGE": "sunfleet/weights:1",
     }
 
 

@@ -52,7 +52,7 @@ MEANINGS: Final[Mapping[ConditionType, str]] = {
     ConditionType.READY: "Every other condition that counts is True; else its reason is the first failure's.",
     ConditionType.ACCEPTED: "The spec makes sense and is allowed where it stands.",
     ConditionType.WEIGHTS_READY: "The weights' URI was resolved to a revision and a digest.",
-    ConditionType.ROUTER_SYNCED: "What routers act on (`status.traffic`) was published for the present state.",
+    ConditionType.ROUTER_SYNCED: "Every Ready router acts on the present `status.traffic`, or knows the decoder.",
     ConditionType.SCALING_READY: "The count is decided by whom `autoscaling` says, from fresh metrics.",
     ConditionType.AVAILABLE: "Enough decode pods are available.",
     ConditionType.KV_CONTRACT_KNOWN: "Checkpoint, tokenizer and engine are known, hence the KV fingerprint.",
@@ -146,6 +146,12 @@ class Reason(StrEnum):
     GOLDEN_PROMPT_MISMATCH = "GoldenPromptMismatch"
     GOLDEN_PROMPTS_NOT_FOUND = "GoldenPromptsNotFound"
     VERIFICATION_FAILED = "VerificationFailed"
+    # RouterSynced
+    ROUTES_TAKEN = "RoutesTaken"
+    ROUTES_PENDING = "RoutesPending"
+    ROUTERS_BEHIND = "RoutersBehind"
+    ROUTER_UNREACHABLE = "RouterUnreachable"
+    NO_ROUTER = "NoRouter"
     # Available, DecoderReady, PrefillReady, Progressing
     MINIMUM_REPLICAS_AVAILABLE = "MinimumReplicasAvailable"
     MINIMUM_REPLICAS_UNAVAILABLE = "MinimumReplicasUnavailable"

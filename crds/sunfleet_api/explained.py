@@ -25,14 +25,24 @@ def explained(error: ValidationError, document: object, model: type[BaseModel]) 
 
 
 def variables(error: ValidationError, prefix: str) -> str:
-    """A line for each environment variable that is wrong: ``prefix``, the setting's name, two underscores in groups.
-    Never its value, which may be a secret."""
-    lines = []
-    for fault in error.errors():
-        name = f"{prefix}{'__'.join(str(part) for part in fault['loc'])}".upper()
-        missing = fault["type"] == "missing"
-        lines.append(f"{name}: {'is not set' if missing else fault['msg'].replace('Input should', 'must')}")
-    return "\n".join(lines)
+    """A line for each environment variable that is wrong: ``prefix``, the setting's name, two underscores in groups; of
+    a list that is given as JSON also the place in it. Never its value, which may be a secret."""
+    return "\n".join(f"{_variable(fault['loc'], prefix)}: {_told(fault)}" for fault in error.errors())
+
+
+def _variable(loc: Sequence[int | str], prefix: str) -> str:
+    first = next((number for number, part in enumerate(loc) if isinstance(part, int)), len(loc))
+    name = f"{prefix}{'__'.join(map(str, loc[:first]))}".upper()
+    inside = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc[first:])
+    return f"{name}{inside}"
+
+
+def _told(fault: Any) -> str:
+    if fault["type"] == "missing":
+        return "is not set"
+    if fault["type"] == "extra_forbidden":
+        return "is no field here: correct its name or remove it"
+    return str(fault["msg"]).removeprefix("Value error, ").replace("Input should", "must")
 
 
 def _where(loc: Sequence[int | str], document: object, *, added: bool) -> tuple[str, list[int | str]]:

@@ -122,6 +122,14 @@ def test_a_decode_pods_kv_is_for_prefill_pods(fleet: Fleet, network: Network) ->
         assert not network.reached(_name(maths), decode, SIDE)
 
 
+def test_only_the_operator_reaches_the_routers_admin_port(kubectl: Kubectl, network: Network) -> None:
+    (pod, *_) = kubectl.items("pods", "--namespace", SYSTEM, "--selector", "app.kubernetes.io/name=sunfleet-router")
+    network.opens("deployment/sunfleet-operator", pod, names.ADMIN_PORT, namespace=SYSTEM)
+    network.closes("stranger", pod, names.ADMIN_PORT)
+    assert not network.reached("prom", pod, names.ADMIN_PORT)
+    assert not network.reached("deployment/sunfleet-operator", pod, METRICS, namespace=SYSTEM)
+
+
 def test_kubelet_still_sees_that_pods_are_ready(fleet: Fleet) -> None:
     for engine in _engines(fleet):
         states = {each["type"]: each["status"] for each in engine["status"]["conditions"]}

@@ -25,3 +25,21 @@ def _set(kubectl: Kubectl, changes: list[str]) -> None:
     where = ("--namespace", ROUTER_NAMESPACE)
     kubectl.run("set", "env", _OPERATOR, *where, *changes)
     kubectl.run("rollout", "status", _OPERATOR, *where, "--timeout=90s", timeout=100)
+
+
+@contextmanager
+def operator_as(kubectl: Kubectl, account: str) -> Iterator[None]:
+    """The operator runs as this service account of its namespace for the time of the block."""
+    where = ("--namespace", ROUTER_NAMESPACE)
+    usual = str(kubectl.get(_OPERATOR, *where)["spec"]["template"]["spec"]["serviceAccountName"])
+    _become(kubectl, account)
+    try:
+        yield
+    finally:
+        _become(kubectl, usual)
+
+
+def _become(kubectl: Kubectl, account: str) -> None:
+    where = ("--namespace", ROUTER_NAMESPACE)
+    kubectl.run("set", "serviceaccount", _OPERATOR, account, *where)
+    kubectl.run("rollout", "status", _OPERATOR, *where, "--timeout=90s", timeout=100)

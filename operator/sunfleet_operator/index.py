@@ -137,6 +137,10 @@ class Index:
         """Whether there is anything for the scaler to do."""
         return bool(self._scaling)
 
+    def routed(self) -> tuple[Key, ...]:
+        """Everything that routers have to know of."""
+        return tuple(key for key in self._ready if key.kind in {MODEL, DECODER})
+
     def ready(self, kind: str, status: str) -> int:
         """How many objects of a kind have this status ("True", "False", "Unknown") of ``Ready``."""
         return sum(1 for key, found in self._ready.items() if key.kind == kind and found == status)

@@ -12,6 +12,7 @@ from typing import Any
 import kopf
 from prometheus_client import start_http_server
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from sunfleet_api.explained import variables
 from sunfleet_operator import health, metrics
@@ -112,6 +113,8 @@ def main() -> None:
         settings = Settings()
     except ValidationError as error:
         sys.exit(f"settings cannot be used:\n{variables(error, Settings.model_config['env_prefix'])}")
+    except SettingsError as error:  # a value that shall be JSON and is not
+        sys.exit(f"settings cannot be used:\n{error}: {error.__cause__}")
     log_format = kopf.LogFormat.JSON if settings.log_json else kopf.LogFormat.FULL
     kopf.configure(debug=settings.log_level == "DEBUG", log_format=log_format)
     logging.getLogger().setLevel(settings.log_level)

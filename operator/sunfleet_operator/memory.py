@@ -171,12 +171,18 @@ class Memory:
                 if known.items.pop(name, None) is not None:
                     self._touched[(kind, *owner)] = self._now
 
-    def clear(self, kind: str = "") -> None:
-        """Everything (of a kind): what watches told is not to be relied on."""
+    def clear(self, kind: str = "", namespace: str = "") -> None:
+        """Everything (of a kind, in a namespace): what watches told is not to be relied on."""
         self._now += 1
         self._floor = self._now
         for known in (self._objects, self._lists):
-            known.pop(kind, None) if kind else known.clear()
+            if not kind:
+                known.clear()
+            elif not namespace:
+                known.pop(kind, None)
+            else:
+                for place in [place for place in known.get(kind, ()) if place[0] == namespace]:
+                    del known[kind][place]
 
     # ---------------------------------------------------------------------------------------------------------------
 

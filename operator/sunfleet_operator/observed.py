@@ -10,6 +10,7 @@ from sunfleet_api.pooling import Held
 from sunfleet_operator.build.network import Visitors
 from sunfleet_operator.build.weights import Fetcher
 from sunfleet_operator.figures import ByRevision
+from sunfleet_operator.heard import Heard
 from sunfleet_operator.references import canary_decoder_of, decoder_of, pool_of, routed_decoders
 from sunfleet_operator.told import Told
 from sunfleet_operator.types import POOL, Json, Key, full_name, is_terminating, metadata, status_of
@@ -171,6 +172,7 @@ class ObservedDecoder:
     namespace_terminating: bool = False
     profiles: tuple[FoundProfile, ...] = ()
     told: Told | None = None
+    heard: Heard | None = None
 
 
 @dataclass(frozen=True)
@@ -232,6 +234,7 @@ class ObservedModel:
     beside: Beside | None = None  # where the canary names a decoder
     measured: ByRevision | None = None  # while a canary gets requests
     told: Told | None = None
+    heard: Heard | None = None  # where routers are asked
     pool: Json | None = None  # the object that prefill.adapter.poolRef names
     pool_pods: tuple[Json, ...] = ()
     pool_served: bool = True  # as decoder_served

@@ -20,6 +20,7 @@ from sunfleet_operator.observed import Defaults
 from sunfleet_operator.prometheus import Prometheus
 from sunfleet_operator.recall import Recalling
 from sunfleet_operator.reconcile import Reconciler
+from sunfleet_operator.routers import RouterPorts, Routers
 from sunfleet_operator.scaler import Scaler
 from sunfleet_operator.settings import Settings
 from sunfleet_operator.types import (
@@ -55,10 +56,11 @@ class Operator:
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _prometheus: Prometheus | None = None
     _engines: AdminPorts | None = None
+    _ports: RouterPorts = field(default_factory=RouterPorts)
     _store: Recalling = field(init=False)
 
     def __post_init__(self) -> None:
-        self._store = Recalling(self.cluster, self.settings.recall_seconds)
+        self._store = Recalling(self.cluster, self.settings.recall_seconds, scoped=bool(self.settings.namespaces))
 
     async def start(self) -> None:
         """Learn who uses whom, queue everything, then let the workers go."""
@@ -70,6 +72,8 @@ class Operator:
         prometheus = self.settings.prometheus
         analyst = Analyst(self._prometheus, prometheus.matchers, prometheus.window_seconds)
         self._engines = AdminPorts()
+        routers = Routers(self.cluster, self.settings.router_lookup, self._ports, self.queue.add, self.index.routed)
+        await routers.look()  # else a new leader would not know what to make of anything that routers have long had
         reconcile = Reconciler(
             self._store,
             self.index,
@@ -81,12 +85,15 @@ class Operator:
             engines=self._engines,
             faults=Faults(self.queue.add),
             settled=self.echoes.expect,
+            heard=routers.heard,
+            published=routers.published,
         )
         for number in range(self.settings.workers):
             self._tasks.append(asyncio.create_task(self.queue.work(reconcile), name=f"worker-{number}"))
         self._tasks.append(asyncio.create_task(self._resync_for_ever(), name="resync"))
         rounds = scaler.run(self.settings.scaling_interval_seconds)
         self._tasks.append(asyncio.create_task(rounds, name="scaler"))
+        self._tasks.append(asyncio.create_task(routers.run(), name="routers"))
 
     def _scaler(self) -> Scaler:
         settings = self.settings.prometheus
@@ -104,6 +111,7 @@ class Operator:
             await self._prometheus.close()
         if self._engines is not None:
             await self._engines.close()
+        await self._ports.close()
 
     def seen(self, kind: str, live: Json, type_: str | None) -> None:
         """A watch event: queue the object, or its owner, and whoever depends on it.

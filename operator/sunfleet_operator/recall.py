@@ -17,6 +17,7 @@ from sunfleet_operator.apply import Writer
 from sunfleet_operator.cluster import UnavailableError
 from sunfleet_operator.memory import LISTS, OBJECTS, WATCHED, Memory
 from sunfleet_operator.observe import Reader
+from sunfleet_operator.relists import Relists
 from sunfleet_operator.types import Json, Manifest, Ref
 
 
@@ -27,8 +28,12 @@ class Store(Reader, Writer, Protocol):
 class Recalling:
     """A :class:`Store` over another one. Not thread-safe."""
 
-    def __init__(self, store: Store, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, store: Store, seconds: float, clock: Callable[[], float] = time.monotonic, *, scoped: bool = False
+    ) -> None:
+        """``scoped``: each namespace has watches of its own."""
         self._store, self._memory = store, Memory(seconds, clock)
+        self._relists = Relists(clock, scoped=scoped)
 
     async def get(self, kind: str, namespace: str, name: str) -> Json | None:
         if kind not in OBJECTS:
@@ -98,11 +103,12 @@ class Recalling:
 
     def told(self, kind: str, live: Json, *, gone: bool, relisted: bool = False) -> bool:
         """A watch event; whether it is news. After a gap in the watch everything is ``relisted``, and what was deleted
-        meanwhile is never told: all that is known of the kind goes."""
+        meanwhile is never told: all that the watch had told goes, once for each listing."""
         if kind not in WATCHED:
             return True
-        if relisted:
-            self._memory.clear(kind)
+        namespace = str(live["metadata"].get("namespace") or "")
+        if relisted and self._relists.begins(kind, namespace):
+            self._memory.clear(kind, self._relists.scope(namespace))
         return self._memory.told(kind, live, gone=gone)
 
     def forget(self) -> None:

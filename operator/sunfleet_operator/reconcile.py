@@ -13,6 +13,7 @@ from sunfleet_operator import apply, metrics
 from sunfleet_operator.cluster import RefusedError, TerminatingError
 from sunfleet_operator.engines import Engines, Faults, NoEngines
 from sunfleet_operator.figures import ByRevision
+from sunfleet_operator.heard import Heard
 from sunfleet_operator.index import Index
 from sunfleet_operator.observe import (
     Reader,
@@ -75,17 +76,21 @@ class Reconciler:
         engines: Engines | None = None,
         faults: Faults | None = None,
         settled: Callable[[Key, Json], None] = lambda _, __: None,
+        heard: Callable[[Key, Json], Heard | None] = lambda _, __: None,
+        published: Callable[[Key, Json | None], None] = lambda _, __: None,
     ) -> None:
         """``live`` reads what is so now, where ``store`` may tell what was so a moment ago.
 
         ``told`` is what the scaler decided; ``noted`` hears what an object is together with its profiles; ``measure``
         says how requests of a canary went; ``engines`` reaches the pods of pools, and ``faults`` is what their
-        reconciles tell those of tasks; ``settled`` hears of an object whose new status leaves nothing to do.
+        reconciles tell those of tasks; ``settled`` hears of an object whose new status leaves nothing to do; ``heard``
+        is what routers say of one, and ``published`` hears of each as its status is now (None: it is gone).
         """
         self._store, self._index, self._defaults, self._now = store, index, defaults, now
         self._live: Reader = live or store
         self._measure, self._told, self._noted, self._settled = measure, told, noted, settled
         self._engines, self._faults = engines or NoEngines(), faults or Faults()
+        self._heard, self._published = heard, published
 
     async def __call__(self, key: Key) -> float | None:
         """Seconds after which the key is due again, or ``None``; :class:`ClusterError` when a request failed."""
@@ -104,6 +109,7 @@ class Reconciler:
         if found is None:
             if key.kind == POOL:
                 self._faults.note(key, {})
+            self._published(key, None)
             return None
         seen, plan = found
         live = seen.live
@@ -111,6 +117,7 @@ class Reconciler:
             self._faults.note(key, plan.faults or {})
         self._noted(key, plan.effective)
         if plan.empty:
+            self._published(key, live)
             return plan
         logger.info("%s: %s", key, summary(plan))
         told = told_refusal(live)
@@ -126,8 +133,9 @@ class Reconciler:
             logger.info("%s: its namespace is being deleted, so nothing new can be made there", key)
             return replace(plan, requeue_after=None)
         except RefusedError as error:
-            await self._tell(key, f"the API server refused a child: {error}")
+            await self._tell(key, refusal_of(error))
             raise
+        self._published(key, after)
         told_about = key.kind in {MODEL, DECODER} and plan.status is not None
         if told_about and _leaves_nothing(plan, self._plan(_told(seen, after))):
             self._settled(key, after)
@@ -202,11 +210,19 @@ class Reconciler:
             case ObservedTuning():
                 return tuning.plan(seen, self._defaults, self._now(), refusal=refusal)
             case ObservedDecoder():
-                seen = replace(seen, told=self._told(seen.key))
+                seen = replace(seen, told=self._told(seen.key), heard=self._heard(seen.key, seen.live))
                 return decoder.plan(seen, self._defaults, self._now(), refusal=refusal)
             case ObservedModel():
-                seen = replace(seen, told=self._told(seen.key))
+                seen = replace(seen, told=self._told(seen.key), heard=self._heard(seen.key, seen.live))
                 return model.plan(seen, self._defaults, self._now(), refusal=refusal)
+
+
+def refusal_of(error: RefusedError) -> str:
+    """What the status says of a refused child, with the remedy where the API server does not know it."""
+    text = f"the API server refused a child: {error}"
+    if "must specify a volume type" in error.message:  # what is left of an image volume where the server has none
+        text += "; without image volumes (Kubernetes 1.35, or the feature gate ImageVolume) leave out imageVolume"
+    return text
 
 
 def takes_away(seen: Observed, plan: Plan) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -13,6 +13,8 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from sunfleet_api import names
 from sunfleet_api.download import Download
 from sunfleet_operator.build.network import Visitors, operators, routers
+from sunfleet_operator.heard import Lookup
+from sunfleet_operator.peers import PeerSetting
 
 
 class PrometheusSettings(BaseModel):
@@ -47,15 +49,30 @@ class PrometheusSettings(BaseModel):
 class NetworkSettings(BaseModel):
     """The NetworkPolicies of engine pods. Peers are those of networking.k8s.io/v1, as JSON."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     policies: bool = True
     # Who may reach the engines' API. Default: the router's pods in the operator's namespace.
-    routers: tuple[dict[str, Any], ...] = ()
+    routers: tuple[PeerSetting, ...] = ()
     # Who may reach the engines' metrics. The label is what the Prometheus Operator and the usual charts give their
     # pods; where tenants may label pods as they like, name Prometheus' namespace as well.
-    prometheus: tuple[dict[str, Any], ...] = (
-        {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}},
+    prometheus: tuple[PeerSetting, ...] = (
+        PeerSetting.model_validate(
+            {"namespaceSelector": {}, "podSelector": {"matchLabels": {names.LABEL_NAME: "prometheus"}}}
+        ),
+    )
+
+
+class RouterSettings(BaseModel):
+    """Which routers are asked whether they act on what was published (condition RouterSynced)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    asked: bool = True
+    # Empty: the operator's own.
+    namespace: str = ""
+    labels: dict[str, str] = Field(
+        default_factory=lambda: {names.LABEL_COMPONENT: "router", names.LABEL_PART_OF: "sunfleet"}, min_length=1
     )
 
 
@@ -88,6 +105,7 @@ class Settings(BaseSettings):
     namespaces: Annotated[tuple[str, ...], NoDecode] = ()
 
     network: NetworkSettings = Field(default_factory=NetworkSettings)
+    routers: RouterSettings = Field(default_factory=RouterSettings)
     prometheus: PrometheusSettings = Field(default_factory=PrometheusSettings)
     # Metrics are read and counts decided this often. Nothing is asked while no object scales or has a budget.
     scaling_interval_seconds: float = Field(default=15, gt=0)
@@ -135,7 +153,15 @@ class Settings(BaseSettings):
         network, own = self.network, self.leader_election_namespace
         if not network.policies or not (network.routers or own):
             return None  # run by hand: nobody knows where routers are
-        return Visitors(network.routers or routers(own), network.prometheus, operators(own) if own else ())
+        told = tuple(peer.manifest() for peer in network.routers)
+        prometheus = tuple(peer.manifest() for peer in network.prometheus)
+        return Visitors(told or routers(own), prometheus, operators(own) if own else ())
+
+    @property
+    def router_lookup(self) -> Lookup | None:
+        """Where routers are; ``None`` where nobody knows, or they are not to be asked."""
+        asked, namespace = self.routers, self.routers.namespace or self.leader_election_namespace
+        return Lookup(namespace, asked.labels) if asked.asked and namespace else None
 
     @field_validator("weights_download", mode="before")
     @classmethod

@@ -43,6 +43,7 @@ from sunfleet_router.surface.asides import Asides
 from sunfleet_router.surface.desk import Desk
 from sunfleet_router.surface.door import Serving
 from sunfleet_router.surface.guard import Guard
+from sunfleet_router.telemetry import admin
 from sunfleet_router.telemetry.metrics import Metrics
 from sunfleet_router.trace import OFF, Tracer
 from sunfleet_router.transport import pump
@@ -189,7 +190,10 @@ async def serve(parts: Parts, stop: asyncio.Event, listener: socket.socket | Non
     logger.info("sockets: %s", "native" if parts.sockets.relays else "asyncio")
     await front.start(settings.host, settings.port, listener, parts.credentials.to_clients)
     settle_memory()
-    scrape, thread = start_http_server(settings.metrics_port, settings.host, parts.metrics.registry)
+    pages = [start_http_server(settings.metrics_port, settings.host, parts.metrics.registry)]
+    if settings.config is None:  # a fleet from a file has no operator
+        page = admin.RoutesPage(parts.fleet, settings.namespaces)
+        pages.append(admin.serve(settings.admin_port, settings.host, page))
     jobs = {
         "discovery": _job(parts.discovery.run(), "discovery"),
         "credentials": _job(parts.credentials.run(), "credentials"),
@@ -205,7 +209,7 @@ async def serve(parts: Parts, stop: asyncio.Event, listener: socket.socket | Non
             job.result()  # a part that ended by an error ends the process with it
     finally:
         await front.stop(0)
-        await _end(parts, list(jobs.values()), scrape, thread)
+        await _end(parts, list(jobs.values()), pages)
 
 
 async def _drain(desk: Desk, timeout: float) -> None:  # noqa: ASYNC109 a limit of the drain, after which it goes on
@@ -217,7 +221,7 @@ async def _drain(desk: Desk, timeout: float) -> None:  # noqa: ASYNC109 a limit 
         await desk.wait_empty(5.0)
 
 
-async def _end(parts: Parts, jobs: list[asyncio.Task[Any]], scrape: WSGIServer, thread: Thread) -> None:
+async def _end(parts: Parts, jobs: list[asyncio.Task[Any]], pages: list[tuple[WSGIServer, Thread]]) -> None:
     for job in jobs:
         job.cancel()
     await asyncio.gather(*jobs, return_exceptions=True)
@@ -225,9 +229,8 @@ async def _end(parts: Parts, jobs: list[asyncio.Task[Any]], scrape: WSGIServer, 
     await parts.releaser.close()
     parts.upstream.close()  # the sockets go with the next turns of the loop, of which there are some below
     await asyncio.to_thread(parts.tracer.close)
-    await asyncio.to_thread(scrape.shutdown)
-    scrape.server_close()
-    await asyncio.to_thread(thread.join)
+    for server, thread in pages:
+        await asyncio.to_thread(admin.end, server, thread)
     parts.sockets.close()
 
 

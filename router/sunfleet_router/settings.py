@@ -25,6 +25,7 @@ class RouterSettings(BaseSettings):
     host: str = "0.0.0.0"  # noqa: S104 a pod's network namespace is its own
     port: int = names.ROUTER_PORT
     metrics_port: int = names.METRICS_PORT  # 0: any free port
+    admin_port: int = names.ADMIN_PORT  # for the operator; as above. A fleet from a file has none
     config: Path | None = None  # a file of tasks and endpoints instead of Kubernetes
     kubeconfig: Path | None = None  # None: the pod's service account, else the usual kubeconfig
     namespaces: Annotated[tuple[str, ...], NoDecode] = ()  # comma-separated; empty: all

@@ -22,6 +22,7 @@ _WARN_WHEN_FALSE: Final = frozenset(
         ConditionType.KV_CONTRACT_KNOWN,
         ConditionType.SCALING_READY,
         ConditionType.VERIFIED,
+        ConditionType.ROUTER_SYNCED,
     }
 )
 _WARN_WHEN_TRUE: Final = frozenset(
@@ -39,6 +40,8 @@ _CALM: Final = frozenset(
         Reason.PAUSED,
         Reason.DECODER_NOT_FOUND,
         Reason.REPLICAS_HELD,
+        Reason.ROUTES_PENDING,
+        Reason.NO_ROUTER,  # true of all tasks at once, and what the routers' own Deployment tells
     }
 )
 

@@ -28,6 +28,7 @@ from sunfleet_operator.plan import (
     quantization,
     replicas,
     revisions,
+    routed,
     status,
     weights,
 )
@@ -88,7 +89,8 @@ def plan(observed: ObservedDecoder, defaults: Defaults, now: datetime, *, refusa
     want = replicas.wanted(_scaling_facts(observed, decoder), now)
     outcome = _decide(observed, decoder, defaults, want, now)
     taken = revisions.taken(observed.live, observed.key, observed.children)
-    verdicts = refused([*_verdicts(observed, decoder, outcome), *made.verdicts, *fate.verdicts], refusal or taken)
+    told = (*made.verdicts, *fate.verdicts, *routed.of_decoder(observed.live, observed.heard))
+    verdicts = refused([*_verdicts(observed, decoder, outcome), *told], refusal or taken)
     verdicts.append(conditions.ready(verdicts, DECODER_ROLL_UP, zero=want.count == 0))
     rolled = outcome.rolled
     held = decoder.spec.paused

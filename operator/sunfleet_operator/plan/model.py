@@ -25,6 +25,7 @@ from sunfleet_operator.plan import (
     profiles,
     replicas,
     revisions,
+    routed,
     status,
     steps,
     traffic,
@@ -93,8 +94,10 @@ def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal:
         return pooled.plan(observed, model, made, defaults, now, refusal=refusal)
     want = replicas.wanted(_scaling_facts(observed, model), now)
     outcome = _decide(observed, model, defaults, want, now)
+    fields = _fields(observed, model, outcome)
     verdicts = [
         *outcome.verdicts,
+        *routed.of_task(observed.live, fields["traffic"], observed.heard),
         *want.verdicts,
         *made.verdicts,
         *ignored(inactive_fields(model.spec)),
@@ -110,7 +113,7 @@ def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal:
     held = model.spec.paused
     return Plan(
         before=() if held else (*back, *made.writes, *before),
-        status=status.write(observed.live, _fields(observed, model, outcome), verdicts, now),
+        status=status.write(observed.live, fields, verdicts, now),
         after=() if held else after,
         events=(*status.events(observed.live, verdicts), *(() if held else (*want.events, *outcome.canary.events))),
         requeue_after=soonest(

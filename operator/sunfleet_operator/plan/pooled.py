@@ -28,6 +28,7 @@ from sunfleet_operator.plan import (
     pooled_candidate,
     pooled_check,
     revisions,
+    routed,
     status,
     steps,
     traffic,
@@ -87,6 +88,7 @@ def plan(
     outcome = _decide(observed, model, pool, defaults, now)
     verdicts = [
         *outcome.verdicts,
+        *routed.of_task(observed.live, outcome.routes, observed.heard),
         *made.verdicts,
         *ignored(inactive_fields(model.spec)),
         *paused(spec_paused=model.spec.paused),

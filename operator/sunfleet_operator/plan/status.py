@@ -7,22 +7,18 @@ from datetime import datetime
 from typing import Any, Final
 
 from sunfleet_api import names
-from sunfleet_api.conditions import ConditionType
 from sunfleet_operator.plan import conditions
 from sunfleet_operator.plan.actions import Event
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.types import Json, Manifest, metadata, status_of
-
-# Written by others; ours are compared without them.
-_FOREIGN: Final = frozenset({ConditionType.ROUTER_SYNCED})
 
 # Of ours, what is left out when there is nothing to tell: then it has to go.
 _OPTIONAL: Final = frozenset({"verification", "canary"})
 
 
 def live_conditions(live: Json) -> Sequence[Mapping[str, Any]]:
-    """Our conditions of a live object."""
-    return [c for c in status_of(live).get("conditions") or () if c.get("type") not in _FOREIGN]
+    """The conditions of a live object, all of which are ours."""
+    return status_of(live).get("conditions") or ()
 
 
 def write(live: Json, fields: Mapping[str, Any], verdicts: Sequence[Verdict], now: datetime) -> Manifest | None:

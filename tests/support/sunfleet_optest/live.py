@@ -30,23 +30,26 @@ ROOT = Path(__file__).parents[3]
 
 @dataclass
 class Process:
-    """One operator process; ``env`` holds its settings. It can be killed and started again."""
+    """One operator process; ``env`` holds its settings. It can be killed and started again. ``module`` is what is run,
+    found in ``rooms``."""
 
     env: Mapping[str, str]
     log: Path
     health_port: int
     metrics_port: int
     child: subprocess.Popen[bytes] | None = None
+    module: str = "sunfleet_operator"
+    rooms: tuple[str, ...] = ("crds", "operator")
 
     def start(self) -> None:
         ports = {
             "SUNFLEET_OPERATOR_HEALTH_PORT": str(self.health_port),
             "SUNFLEET_OPERATOR_METRICS_PORT": str(self.metrics_port),
         }
-        path = os.pathsep.join(str(ROOT / room) for room in ("crds", "operator"))
+        path = os.pathsep.join(str(ROOT / room) for room in self.rooms)
         env = {**os.environ, "PYTHONPATH": path, **self.env, **ports}
         with self.log.open("ab") as log:
-            self.child = subprocess.Popen([sys.executable, "-m", "sunfleet_operator"], env=env, stderr=log)
+            self.child = subprocess.Popen([sys.executable, "-m", self.module], env=env, stderr=log)
 
     def kill(self) -> None:
         """As the kernel does it: no clean-up, the Lease stays held."""

@@ -228,9 +228,8 @@ def _no_emptied_map(live: Mapping[str, Any], status: Mapping[str, Any], path: st
 
 
 def _keep_replaced(live: Document, status: Mapping[str, Any]) -> Document:
-    """What we applied before and leave out now goes; conditions of others stay."""
-    others = [c for c in live.get("conditions") or () if c["type"] == "RouterSynced"]
-    return {**copy.deepcopy(dict(status)), "conditions": [*copy.deepcopy(status.get("conditions") or []), *others]}
+    """What we applied before and leave out now goes."""
+    return {**copy.deepcopy(dict(status)), "conditions": copy.deepcopy(status.get("conditions") or [])}
 
 
 MANAGERS = (names.FIELD_MANAGER, names.SCALE_FIELD_MANAGER, names.STATUS_FIELD_MANAGER)

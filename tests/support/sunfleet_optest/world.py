@@ -14,6 +14,7 @@ from sunfleet_operator.build.network import Visitors, routers
 from sunfleet_operator.build.weights import Fetcher
 from sunfleet_operator.engines import Faults
 from sunfleet_operator.figures import ByRevision
+from sunfleet_operator.heard import Heard
 from sunfleet_operator.index import Index
 from sunfleet_operator.observed import Defaults
 from sunfleet_operator.plan.actions import Plan
@@ -76,6 +77,8 @@ class World:
         self.engines = PoolPods(self.store)
         self.faults = Faults()
         self.settled: Callable[[Key, Json], None] = lambda _, __: None
+        self.heard: Callable[[Key, Json], Heard | None] = lambda _, __: None
+        self.published: Callable[[Key, Json | None], None] = lambda _, __: None
         self.recalling: Recalling | None = None  # stands before the store
 
     def reconciler(self) -> Reconciler:
@@ -86,7 +89,7 @@ class World:
             self.recalling or self.store, index, self.defaults,
             live=self.store, now=lambda: self.now, told=self.told, noted=self.noted, measure=self._measure,
             engines=self.engines, faults=self.faults,
-            settled=self.settled,
+            settled=self.settled, heard=self.heard, published=self.published,
         )  # fmt: skip
 
     async def _measure(self, live: Json, _: datetime) -> ByRevision | None:

@@ -8,12 +8,16 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+import kopf
 import pytest
 
 from sunfleet_api import names
 from sunfleet_operator.cluster import UnavailableError
+from sunfleet_operator.kopf_settings import configure
 from sunfleet_operator.memory import WATCHED
 from sunfleet_operator.recall import Recalling
+from sunfleet_operator.relists import APART
+from sunfleet_operator.settings import Settings
 from sunfleet_operator.types import Json, Listed
 from sunfleet_optest.objects import decoder, model
 from sunfleet_optest.store import Store
@@ -183,6 +187,51 @@ async def test_a_watch_that_begins_anew_has_all_of_its_kind_read_again(store: As
     recalling.told("Pod", {**_live("Pod"), "metadata": other}, gone=False, relisted=True)
     assert list(await _versions(recalling, "Pod")) == ["maths-2"]
     assert list(await _versions(recalling, "Deployment")) == ["maths-1"]
+
+
+def _listed(recalling: Recalling, count: int, namespace: str = "team") -> None:
+    """A watch begins anew, and tells of so many Deployments."""
+    for number in range(count):
+        one = _live("Deployment", f"other-{number}", version=100 + number)
+        one["metadata"] |= {"namespace": namespace, "labels": {names.LABEL_MODEL: f"other-{number}"}}
+        recalling.told("Deployment", one, gone=False, relisted=True)
+
+
+async def test_one_listing_forgets_once_and_the_next_one_again(store: Asked) -> None:
+    now = [0.0]
+    recalling = Recalling(store, 1e9, clock=lambda: now[0])
+    store.hold(_live("Deployment"))
+    await _versions(recalling, "Deployment")
+    _listed(recalling, 250)
+    await _versions(recalling, "Deployment")
+    reads = store.reads
+    now[0] += 0.01
+    _listed(recalling, 250)  # the second half of it
+    await _versions(recalling, "Deployment")
+    assert store.reads == reads
+    now[0] += 1.0
+    store.hold(_live("Deployment", "maths-2"))
+    _listed(recalling, 1)
+    assert list(await _versions(recalling, "Deployment")) == ["maths-2"]
+
+
+async def test_where_namespaces_are_watched_apart_a_listing_of_one_leaves_the_others(store: Asked) -> None:
+    recalling = Recalling(store, 1e9, clock=lambda: 0.0, scoped=True)
+    await _versions(recalling, "Deployment")
+    await recalling.get("SunModel", "team", "maths")
+    reads = store.reads
+    _listed(recalling, 3, "elsewhere")
+    await _versions(recalling, "Deployment")
+    assert store.reads == reads
+    _listed(recalling, 3, "team")
+    await _versions(recalling, "Deployment")
+    assert store.reads == reads + 1
+
+
+def test_a_watch_is_opened_anew_later_than_listings_are_told_apart() -> None:
+    ours = kopf.OperatorSettings()
+    configure(ours, Settings())
+    assert ours.watching.reconnect_backoff > APART
 
 
 async def test_when_requests_get_no_answer_nothing_is_relied_on(store: Asked, recalling: Recalling) -> None:
