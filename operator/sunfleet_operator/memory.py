@@ -175,14 +175,16 @@ class Memory:
         """Everything (of a kind, in a namespace): what watches told is not to be relied on."""
         self._now += 1
         self._floor = self._now
-        for known in (self._objects, self._lists):
-            if not kind:
-                known.clear()
-            elif not namespace:
-                known.pop(kind, None)
-            else:
-                for place in [place for place in known.get(kind, ()) if place[0] == namespace]:
-                    del known[kind][place]
+        if not kind:
+            self._objects.clear()
+            self._lists.clear()
+        elif not namespace:
+            self._objects.pop(kind, None)
+            self._lists.pop(kind, None)
+        else:
+            objects, lists = self._objects[kind], self._lists[kind]
+            self._objects[kind] = {place: known for place, known in objects.items() if place[0] != namespace}
+            self._lists[kind] = {owner: known for owner, known in lists.items() if owner[0] != namespace}
 
     # ---------------------------------------------------------------------------------------------------------------
 

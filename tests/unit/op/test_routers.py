@@ -39,7 +39,7 @@ def routers(world: World) -> StandIns:
 
 def condition(world: World, type_: str = "RouterSynced", kind: str = MODEL, name: str = "maths") -> tuple[str, str]:
     """Its status and reason; ("", "") when it is not there."""
-    found = next((c for c in world.status(kind, name)["conditions"] if c["type"] == type_), {})
+    found: dict[str, str] = next((c for c in world.status(kind, name)["conditions"] if c["type"] == type_), {})
     return found.get("status", ""), found.get("reason", "")
 
 
