@@ -215,7 +215,7 @@ class RouterPorts:
                     return None
                 return Routes.model_validate_json(await answer.read())
         except (aiohttp.ClientError, TimeoutError, OSError, ValidationError) as error:
-            logger.info("%s: %s", url, error or type(error).__name__)
+            logger.debug("%s: %s", url, error or type(error).__name__)  # the conditions tell
             return None
 
     def _sessions(self) -> aiohttp.ClientSession:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from sunfleet_api import names
+from sunfleet_api.routes import PATH
 from sunfleet_apitest.client import Api, RefusedError
 from sunfleet_apitest.identity import SYSTEM
 from sunfleet_cluster.controlplane import RunningControlPlane
@@ -46,7 +49,7 @@ def asking(operator: Process, identity: Path) -> Iterator[Process]:
 
 @contextmanager
 def router(api: Api, plane: RunningControlPlane, name: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A router process, and the pod that says where it is."""
+    """A router process that answers, and the pod that says where it is."""
     admin = _free_port()
     settings = {
         "KUBECONFIG": str(plane.kubeconfig), "HOST": "127.0.0.1", "PORT": "0", "METRICS_PORT": "0",
@@ -57,6 +60,7 @@ def router(api: Api, plane: RunningControlPlane, name: str, folder: Path) -> Ite
     with (folder / f"{name}.log").open("wb") as log:
         child = subprocess.Popen([sys.executable, "-m", "sunfleet_router"], env=env, stderr=log, stdout=log)
     try:
+        _wait_for_answers(child, admin, folder / f"{name}.log")
         _pod(api, name, admin)
         yield child
     finally:
@@ -66,8 +70,18 @@ def router(api: Api, plane: RunningControlPlane, name: str, folder: Path) -> Ite
             api.delete(f"{_PODS}/{name}")
 
 
+def _wait_for_answers(child: subprocess.Popen[bytes], admin: int, log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{admin}{PATH}", timeout=5):
+            return
+        assert child.poll() is None, log.read_text()[-2000:]
+        assert time.monotonic() < deadline, log.read_text()[-2000:]
+        time.sleep(0.2)
+
+
 def _pod(api: Api, name: str, admin: int) -> None:
-    """Ready from the start; whether the process answers is another matter."""
+    """Ready from the start, and also when the process has ended."""
     container: dict[str, Any] = {
         "name": "router", "image": "router", "ports": [{"name": "admin", "containerPort": admin}],
     }  # fmt: skip
