@@ -50,5 +50,5 @@ def test_a_variable_is_named_as_it_is_set_and_its_value_is_not_shown() -> None:
     with pytest.raises(ValidationError) as refused:
         Whole.model_validate({"parts": [{"size": "hidden"}]})
     text = variables(refused.value, "SUNFLEET_X_")
-    assert text.startswith("SUNFLEET_X_PARTS__0__SIZE: must be a valid integer")
+    assert text.startswith("SUNFLEET_X_PARTS[0].size: must be a valid integer")
     assert "hidden" not in text
