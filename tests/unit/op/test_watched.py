@@ -326,7 +326,7 @@ async def test_before_anything_is_taken_away_it_is_read_again() -> None:
 
 async def test_what_is_remembered_takes_little_more_room_than_its_text(store: Asked, recalling: Recalling) -> None:
     """Ten objects for each of hundreds of models, as dictionaries, took more than all the rest of the operator."""
-    fields = {f"f:field-{number}": {f"k:{number}": {".": {}, "f:name": {}}} for number in range(200)}
+    fields: Document = {f"f:field-{number}": {f"k:{number}": {".": {}, "f:name": {}}} for number in range(200)}
     text = len(json.dumps(fields, separators=(",", ":")))
     tracemalloc.start()
     try:
