@@ -133,7 +133,7 @@ class Reconciler:
             logger.info("%s: its namespace is being deleted, so nothing new can be made there", key)
             return replace(plan, requeue_after=None)
         except RefusedError as error:
-            await self._tell(key, refusal_of(error))
+            await self._tell(key, f"the API server refused a child: {error}")
             raise
         self._published(key, after)
         told_about = key.kind in {MODEL, DECODER} and plan.status is not None
@@ -215,14 +215,6 @@ class Reconciler:
             case ObservedModel():
                 seen = replace(seen, told=self._told(seen.key), heard=self._heard(seen.key, seen.live))
                 return model.plan(seen, self._defaults, self._now(), refusal=refusal)
-
-
-def refusal_of(error: RefusedError) -> str:
-    """What the status says of a refused child, with the remedy where the API server does not know it."""
-    text = f"the API server refused a child: {error}"
-    if "must specify a volume type" in error.message:  # what is left of an image volume where the server has none
-        text += "; without image volumes (Kubernetes 1.35, or the feature gate ImageVolume) leave out imageVolume"
-    return text
 
 
 def takes_away(seen: Observed, plan: Plan) -> bool:

@@ -1,4 +1,4 @@
-"""What is rendered for an image volume, before API servers with and without them."""
+"""What is rendered for an image volume is a pod for an API server that has them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from sunfleet_apitest.client import Api, RefusedError
+from sunfleet_apitest.client import Api
 from sunfleet_cluster.controlplane import control_plane
-from sunfleet_operator.cluster import RefusedError as Refused
-from sunfleet_operator.reconcile import refusal_of
 from sunfleet_optest.objects import decoder, report
 from sunfleet_optest.world import World
 
@@ -51,11 +49,3 @@ def test_a_cluster_with_image_volumes_mounts_the_folder_of_the_image(
     assert (mount["subPath"], mount["readOnly"]) == ("models", True)
     assert "initContainers" not in spec
     assert spec["imagePullSecrets"] == [{"name": "opens-it"}]
-
-
-def test_a_cluster_without_them_refuses_it_and_the_status_says_what_to_leave_out(
-    api: Api, deployment: dict[str, Any]
-) -> None:
-    with pytest.raises(RefusedError) as refusal:
-        api.create(_DEPLOYMENTS, deployment, dry_run=True)
-    assert "imageVolume" in refusal_of(Refused("PATCH", refusal.value.code, refusal.value.message))
