@@ -11,10 +11,10 @@ from typing import Protocol
 
 from sunfleet_api import names
 from sunfleet_operator import metrics
-from sunfleet_operator.cluster import ClusterError, ConflictError, NotFoundError
+from sunfleet_operator.cluster import ClusterError, ConflictError, NotFoundError, RefusedError
 from sunfleet_operator.engines import Engines, NoEngines
 from sunfleet_operator.plan.actions import Announce, Apply, Delete, Event, Load, Mark, Plan, Scale, Write
-from sunfleet_operator.types import Json, Manifest, Ref, is_terminating, metadata
+from sunfleet_operator.types import Json, Manifest, Ref, is_terminating, metadata, spec_of
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +29,11 @@ class Writer(Protocol):
 
 
 _NO_ENGINES = NoEngines()
+# It says nothing itself: a feature that is switched off just vanishes from what is stored.
+_NO_IMAGES = (
+    "the API server has no image volumes and took them out of the pod ({}): leave out download.imageVolume, or upgrade "
+    "to Kubernetes 1.35 (before it the feature gate ImageVolume)"
+)
 
 
 async def carry_out(writer: Writer, live: Json, plan: Plan, now: datetime, engines: Engines = _NO_ENGINES) -> Json:
@@ -55,7 +60,11 @@ async def _write(writer: Writer, writes: Iterable[Write], engines: Engines) -> N
     for write in writes:
         match write:
             case Apply(manifest):
-                await writer.apply(manifest, names.FIELD_MANAGER)
+                made = await writer.apply(manifest, names.FIELD_MANAGER)
+                if dropped := _image_volumes(manifest) - _image_volumes(made):
+                    raise RefusedError(
+                        f"apply {manifest['metadata']['name']}", 0, _NO_IMAGES.format(", ".join(dropped))
+                    )
                 metrics.WRITES.labels(manifest["kind"], "apply").inc()
             case Scale(manifest):
                 await writer.apply(manifest, names.SCALE_FIELD_MANAGER)
@@ -72,6 +81,12 @@ async def _write(writer: Writer, writes: Iterable[Write], engines: Engines) -> N
             case Delete(ref, grace_seconds):
                 await writer.delete(ref, grace_seconds=grace_seconds)
                 metrics.WRITES.labels(ref.kind, "delete").inc()
+
+
+def _image_volumes(deployment: Json) -> set[str]:
+    """Names of a Deployment's image volumes; none of anything else."""
+    template = (spec_of(deployment).get("template") or {}) if deployment.get("kind") == "Deployment" else {}
+    return {volume["name"] for volume in spec_of(template).get("volumes") or () if "image" in volume}
 
 
 async def _announce(writer: Writer, manifest: Manifest) -> None:

@@ -1,4 +1,4 @@
-"""What is rendered for an image volume is a pod for an API server that has them."""
+"""What is rendered for an image volume, before API servers with and without them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from sunfleet_apitest.client import Api
 from sunfleet_cluster.controlplane import control_plane
+from sunfleet_operator.apply import _image_volumes
 from sunfleet_optest.objects import decoder, report
 from sunfleet_optest.world import World
 
@@ -49,3 +50,11 @@ def test_a_cluster_with_image_volumes_mounts_the_folder_of_the_image(
     assert (mount["subPath"], mount["readOnly"]) == ("models", True)
     assert "initContainers" not in spec
     assert spec["imagePullSecrets"] == [{"name": "opens-it"}]
+
+
+def test_a_cluster_without_them_takes_them_out_which_the_operator_looks_for(
+    api: Api, deployment: dict[str, Any]
+) -> None:
+    kind = {"kind": "Deployment"}
+    made = api.create(_DEPLOYMENTS, deployment, dry_run=True)
+    assert (_image_volumes(deployment | kind), _image_volumes(made | kind)) == ({"weights"}, set())

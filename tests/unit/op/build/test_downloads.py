@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,10 +13,12 @@ from sunfleet_api import names
 from sunfleet_api.download import Download
 from sunfleet_operator.build.volumes import GivenVolumes
 from sunfleet_operator.build.weights import Fetcher
+from sunfleet_operator.cluster import RefusedError
 from sunfleet_operator.observed import Defaults
 from sunfleet_operator.process import defaults
 from sunfleet_operator.settings import Settings
 from sunfleet_optest.objects import decoder, model, report
+from sunfleet_optest.store import Store
 from sunfleet_optest.world import World
 
 Json = dict[str, Any]
@@ -187,6 +191,27 @@ async def test_an_image_volume_needs_no_download() -> None:
     seen = mount_of(named(spec["containers"], "engine"), names.WEIGHTS_PATH)
     assert (seen["subPath"], seen["readOnly"]) == ("models", True)
     assert spec["imagePullSecrets"] == [{"name": "opens-it"}]
+
+
+class WithoutImageVolumes(Store):
+    """An API server whose feature gate is off: it stores the pod without them, and without a word."""
+
+    async def apply(self, manifest: Json, manager: str, *, subresource: str = "") -> Mapping[str, Any]:
+        kept = copy.deepcopy(manifest)
+        if manifest["kind"] == "Deployment" and "template" in manifest["spec"]:
+            spec = kept["spec"]["template"]["spec"]
+            spec["volumes"] = [volume for volume in spec["volumes"] if "image" not in volume]
+        return await super().apply(kept, manager, subresource=subresource)
+
+
+async def test_an_image_volume_that_the_api_server_drops_is_told_with_the_remedy() -> None:
+    world = World()
+    world.store = WithoutImageVolumes()
+    world.store.put(decoder(model=source("oci://registry.example/acme/base@sha256:" + "c" * 64, imageVolume=True)))
+    with pytest.raises(RefusedError, match="imageVolume"):
+        await world.settle()
+    told = world.condition("SharedDecoder", "base", "Progressing")
+    assert (told["reason"], "leave out download.imageVolume" in told["message"]) == ("ChildRefused", True)
 
 
 async def test_a_registrys_login_is_mounted_for_the_download_alone() -> None:
