@@ -35,16 +35,28 @@ class _Book:
 
     async def models(self) -> None:
         """Until cancelled."""
-        async for live in self._api.watch(collection("SunModel", NAMESPACE)):
+        async for live in _follow(self._api, "SunModel"):
             self._tasks[model_name(live)] = digest_of(status_of(live).get("traffic") or ())
 
     async def decoders(self) -> None:
-        async for live in self._api.watch(collection("SharedDecoder", NAMESPACE)):
+        async for live in _follow(self._api, "SharedDecoder"):
             self._decoders.add(full_name(live))
 
     async def told(self, _: web.Request) -> web.Response:
         said = Routes(tasks=self._tasks, decoders=frozenset(self._decoders))
         return web.Response(text=said.model_dump_json(), content_type="application/json")
+
+
+async def _follow(api: Api, kind: str) -> AsyncIterator[Document]:
+    """As soon as the kind is served: its CRD was made a moment ago."""
+    while True:
+        try:
+            async for live in api.watch(collection(kind, NAMESPACE)):
+                yield live
+        except aiohttp.ClientResponseError as refused:
+            if refused.status != HTTPStatus.NOT_FOUND:
+                raise
+            await asyncio.sleep(0.2)
 
 
 @asynccontextmanager
