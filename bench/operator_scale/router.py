@@ -48,14 +48,12 @@ class _Book:
 
 
 async def _follow(api: Api, kind: str) -> AsyncIterator[Document]:
-    """As soon as the kind is served: its CRD was made a moment ago."""
+    """As soon as the kind is served: its CRD was made a moment ago, and its storage may still begin."""
     while True:
         try:
             async for live in api.watch(collection(kind, NAMESPACE)):
                 yield live
-        except aiohttp.ClientResponseError as refused:
-            if refused.status != HTTPStatus.NOT_FOUND:
-                raise
+        except aiohttp.ClientResponseError:
             await asyncio.sleep(0.2)
 
 
