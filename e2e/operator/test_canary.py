@@ -49,14 +49,22 @@ def fleet(
 
 
 @pytest.fixture
-def load(fleet: CanaryFleet) -> Iterator[Load]:
-    """Clients that ask all the time, as the steps need requests to be judged by."""
+def old(fleet: CanaryFleet) -> str:
+    """The one revision that serves before the canary: whatever an earlier test has promoted is gone."""
+    return fleet.settle(BASE)
+
+
+@pytest.fixture
+def load(fleet: CanaryFleet, old: str) -> Iterator[Load]:
+    """Clients that ask all the time, as the steps need requests to be judged by; the first meets ``old`` already."""
+    del old
     with steady(fleet.url, f"{fleet.namespace}/{TASK}", clients=CLIENTS, max_tokens=MAX_TOKENS) as running:
         yield running
 
 
-def test_a_canary_with_other_answers_is_rolled_back_before_any_request(fleet: CanaryFleet, load: Load) -> None:
-    old = fleet.settle(BASE)
+def test_a_canary_with_other_answers_is_rolled_back_before_any_request(
+    fleet: CanaryFleet, old: str, load: Load
+) -> None:
     module, decoder = fleet.module(old), fleet.decoder_module()
     fleet.kubectl.apply([golden_map(GOLDEN, module, decoder)], fleet.namespace)
     steps = [{"weight": 50}, {"weight": 100}]
@@ -69,9 +77,8 @@ def test_a_canary_with_other_answers_is_rolled_back_before_any_request(fleet: Ca
 
 
 def test_a_canary_takes_its_steps_under_load_and_is_promoted_with_the_pods_that_it_has(
-    fleet: CanaryFleet, load: Load
+    fleet: CanaryFleet, old: str, load: Load
 ) -> None:
-    old = fleet.settle(BASE)
     steps = [{"weight": 20, "pauseSeconds": 2}, {"weight": 60, "pauseSeconds": 2}, {"weight": 100}]
     fleet.try_canary({"prefill": weights(SECOND), "steps": steps})
     new = fleet.wait_phase("Progressing")["revision"]
@@ -87,9 +94,8 @@ def test_a_canary_takes_its_steps_under_load_and_is_promoted_with_the_pods_that_
 
 
 def test_another_decoder_beside_the_present_one_takes_its_steps_and_no_request_crosses(
-    fleet: CanaryFleet, load: Load
+    fleet: CanaryFleet, old: str, load: Load
 ) -> None:
-    old = fleet.settle(BASE)
     steps = [{"weight": 30, "pauseSeconds": 2}, {"weight": 100}]
     fleet.try_canary({"decoderRef": {"name": QUANTISED}, "steps": steps})
     new = fleet.wait_phase("Progressing")["revision"]
@@ -116,9 +122,8 @@ def test_another_decoder_beside_the_present_one_takes_its_steps_and_no_request_c
     ids=["errors", "slowness"],
 )
 def test_a_second_decoder_that_fails_or_is_slow_is_rolled_back(
-    fleet: CanaryFleet, load: Load, behaviour: Json, says: str
+    fleet: CanaryFleet, old: str, load: Load, behaviour: Json, says: str
 ) -> None:
-    old = fleet.settle(BASE)
     engines = fleet.proxy.engines(fleet.decoders(QUANTISED))
     for engine in engines:
         engine.configure(**behaviour)
@@ -136,9 +141,8 @@ def test_a_second_decoder_that_fails_or_is_slow_is_rolled_back(
 
 
 def test_a_canary_whose_engines_fail_requests_is_rolled_back_and_the_other_revision_serves_on(
-    fleet: CanaryFleet, load: Load
+    fleet: CanaryFleet, old: str, load: Load
 ) -> None:
-    old = fleet.settle(BASE)
     fleet.try_canary({"prefill": weights(SECOND), "steps": HALF})
     new = fleet.wait_phase("Progressing")["revision"]
     for engine in fleet.proxy.engines(fleet.of(new)):
