@@ -5,6 +5,7 @@ pydantic's own text names Python classes and a web page, and a field of several 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
@@ -13,39 +14,41 @@ from pydantic import BaseModel, ValidationError
 
 _LONGEST: Final = 60  # characters of a value that is shown
 _MOST_NAMES: Final = 24
+# How pydantic's sentences begin: "Input should be ...", "String should have ...", "Value error, ...".
+_FORMAL: Final = re.compile(r"^(?:(?:Value error|Assertion failed), |(?:\w+ )?\w+ should )")
+# What is wrong with these is no value, or their text shows it.
+_SAY_ENOUGH: Final = frozenset({"value_error", "assertion_error", "json_invalid", "too_long", "too_short"})
 
 
 def explained(error: ValidationError, document: object, model: type[BaseModel]) -> str:
     """A line for each field of ``document`` that is wrong, in its order; ``model`` is what it should have been."""
     found: dict[str, list[str]] = {}
     for fault in error.errors():
-        where, parents = _where(fault["loc"], document, added=fault["type"] == "missing")
-        found.setdefault(where, []).append(_said(fault, parents, model))
-    return "\n".join(f"{where}: {' or '.join(dict.fromkeys(said))}" for where, said in found.items())
+        path = _written(fault["loc"], document, added=fault["type"] == "missing")
+        found.setdefault(place(path) or "the whole", []).append(said(fault, path[:-1], model))
+    return "\n".join(f"{where}: {' or '.join(dict.fromkeys(faults))}" for where, faults in found.items())
 
 
-def variables(error: ValidationError, prefix: str) -> str:
-    """A line for each environment variable that is wrong: ``prefix``, the setting's name, two underscores in groups; of
-    a list that is given as JSON also the place in it. Never its value, which may be a secret."""
-    return "\n".join(f"{_variable(fault['loc'], prefix)}: {_told(fault)}" for fault in error.errors())
+def place(path: Sequence[int | str]) -> str:
+    """``a.b[0].c``; empty for the whole."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
-def _variable(loc: Sequence[int | str], prefix: str) -> str:
-    first = next((number for number, part in enumerate(loc) if isinstance(part, int)), len(loc))
-    name = f"{prefix}{'__'.join(map(str, loc[:first]))}".upper()
-    inside = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc[first:])
-    return f"{name}{inside}"
+def said(fault: Any, parents: Sequence[int | str], model: type[BaseModel], *, variable: bool = False) -> str:
+    """One of :meth:`pydantic.ValidationError.errors`, in a person's words. ``parents`` lead to the fields of ``model``
+    among which the wrong one stands. Of a ``variable`` of the environment the value is not shown."""
+    kind, shown = fault["type"], "" if variable else f", not {_shown(fault['input'])}"
+    if kind == "missing":
+        return "is not set: set it" if variable else "is missing: add it"
+    if kind == "extra_forbidden":
+        return f"is no field here: {_mend(str(fault['loc'][-1]), _names(model, parents))}"
+    if kind in {"model_type", "model_attributes_type", "dict_type"}:
+        return f"must be a mapping of fields, `name: value`{shown}"
+    message = _FORMAL.sub(lambda found: "must " if found[0].endswith("should ") else "", str(fault["msg"]))
+    return message if kind in _SAY_ENOUGH else f"{message}{shown}"
 
 
-def _told(fault: Any) -> str:
-    if fault["type"] == "missing":
-        return "is not set"
-    if fault["type"] == "extra_forbidden":
-        return "is no field here: correct its name or remove it"
-    return str(fault["msg"]).removeprefix("Value error, ").replace("Input should", "must")
-
-
-def _where(loc: Sequence[int | str], document: object, *, added: bool) -> tuple[str, list[int | str]]:
+def _written(loc: Sequence[int | str], document: object, *, added: bool) -> list[int | str]:
     """The path as it is written in ``document``: pydantic also names the types that it tried. ``added``: the last part
     is not there yet."""
     path: list[int | str] = []
@@ -55,19 +58,7 @@ def _where(loc: Sequence[int | str], document: object, *, added: bool) -> tuple[
         if part in below or (added and part == loc[-1]):
             path.append(part)
             here = below.get(part)
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-    return text.removeprefix(".") or "the whole", path[:-1]
-
-
-def _said(fault: Any, parents: Sequence[int | str], model: type[BaseModel]) -> str:
-    if fault["type"] == "missing":
-        return "is missing: add it"
-    if fault["type"] == "extra_forbidden":
-        return f"is no field here: {_mend(str(fault['loc'][-1]), _names(model, parents))}"
-    if fault["type"] in {"model_type", "model_attributes_type", "dict_type"}:
-        return f"must be a mapping of fields, `name: value`, not {_shown(fault['input'])}"
-    message = str(fault["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
-    return message if fault["type"] == "value_error" else f"{message}, not {_shown(fault['input'])}"
+    return path
 
 
 def _mend(name: str, known: Sequence[str]) -> str:

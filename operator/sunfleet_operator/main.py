@@ -11,10 +11,8 @@ from typing import Any
 
 import kopf
 from prometheus_client import start_http_server
-from pydantic import ValidationError
-from pydantic_settings import SettingsError
 
-from sunfleet_api.explained import variables
+from sunfleet_api.settings import UnusableSettings, read
 from sunfleet_operator import health, metrics
 from sunfleet_operator.cluster import Cluster, ClusterError, connect
 from sunfleet_operator.handlers import events, lifecycle
@@ -110,11 +108,9 @@ async def _work(operator: Operator, keeping: Coroutine[Any, Any, object]) -> int
 def main() -> None:
     """Entry point of ``python -m sunfleet_operator``."""
     try:
-        settings = Settings()
-    except ValidationError as error:
-        sys.exit(f"settings cannot be used:\n{variables(error, Settings.model_config['env_prefix'])}")
-    except SettingsError as error:  # a value that shall be JSON and is not
-        sys.exit(f"settings cannot be used:\n{error}: {error.__cause__}")
+        settings = read(Settings)
+    except UnusableSettings as error:
+        sys.exit(f"settings cannot be used:\n{error}")
     log_format = kopf.LogFormat.JSON if settings.log_json else kopf.LogFormat.FULL
     kopf.configure(debug=settings.log_level == "DEBUG", log_format=log_format)
     logging.getLogger().setLevel(settings.log_level)

@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 
 import uvloop
-from pydantic import ValidationError
 
-from sunfleet_api.explained import variables
+from sunfleet_api.settings import UnusableSettings, read
 from sunfleet_router.server import run
 from sunfleet_router.settings import ConfigError, RouterSettings
 from sunfleet_router.telemetry import logs
@@ -33,10 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 after a drain, 2 for settings or a file that cannot be used."""
     flags = _flags(sys.argv[1:] if arguments is None else arguments)
     try:
-        settings = RouterSettings.model_validate(RouterSettings().model_dump() | flags)
-    except ValidationError as error:
-        faults = variables(error, RouterSettings.model_config["env_prefix"])
-        sys.stderr.write(f"settings (variables, or flags of their names) cannot be used:\n{faults}\n")
+        settings = read(RouterSettings, **flags)
+    except UnusableSettings as error:
+        sys.stderr.write(f"settings (variables, or flags of their names) cannot be used:\n{error}\n")
         return 2
     logs.set_up(settings.log_level, settings.log_format)
     try:

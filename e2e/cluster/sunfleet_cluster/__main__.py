@@ -5,8 +5,7 @@ import os
 import signal
 import sys
 
-from pydantic import ValidationError
-
+from sunfleet_api.settings import UnusableSettings
 from sunfleet_cluster import cluster_verbs, fleet_verbs
 from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.progress import Progress
@@ -57,9 +56,8 @@ def _run(chosen: argparse.Namespace) -> int:
     except ClusterError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    except ValidationError as error:
-        problems = "\n".join(f"  {'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        sys.stderr.write(f"error: the environment (SUNFLEET_*) has wrong settings:\n{problems}\n")
+    except UnusableSettings as error:
+        sys.stderr.write(f"error: settings cannot be used:\n{error}\n")
         return 2
     except OSError as error:  # a file of another user, a full disk
         sys.stderr.write(f"error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}\n")

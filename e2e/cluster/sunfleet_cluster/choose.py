@@ -1,5 +1,6 @@
 """Which kind of cluster this machine gets."""
 
+from sunfleet_api.settings import read
 from sunfleet_cluster import kind
 from sunfleet_cluster.cluster import Cluster
 from sunfleet_cluster.embedded import EmbeddedCluster
@@ -10,7 +11,7 @@ from sunfleet_cluster.state import StateFolder
 
 def open_cluster(settings: ClusterSettings | None = None) -> Cluster:
     """The cluster that `settings` (default: the environment) ask for; nothing is started."""
-    settings = settings or ClusterSettings()
+    settings = settings or read(ClusterSettings)
     if settings.use_kubeconfig and settings.kubeconfig:
         kubectl = StateFolder(settings.state).bin / "kubectl"
         return ExternalCluster(settings.kubeconfig, str(kubectl) if kubectl.exists() else "kubectl")

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import get_args
 
+from sunfleet_api.settings import read
 from sunfleet_cluster.choose import open_cluster
 from sunfleet_cluster.cluster import Cluster
 from sunfleet_cluster.commands import follow
@@ -66,12 +67,12 @@ def _models(arguments: argparse.Namespace, progress: Progress) -> int:
 
 def _images(arguments: argparse.Namespace, progress: Progress) -> int:
     state, cluster, builder = StateFolder.from_env(), open_cluster(), pick_builder()
-    settings, uv = ImageSettings(), find_uv(state)
+    settings, uv = read(ImageSettings), find_uv(state)
     engine = worker_engine(settings, cluster)
     chosen = _chosen(arguments.names, engine)
     if engine is not Engine.MOUNTED and any(image.name == "worker" for image in chosen):
         _require_room(state)
-    with exclusive(state.root / "images.lock", progress), build_secrets(HostNetwork()) as secrets:
+    with exclusive(state.root / "images.lock", progress), build_secrets(read(HostNetwork)) as secrets:
         remove_leftovers(state, (*images(engine), *on_request()))
         workshop = Workshop(
             root=ROOT,

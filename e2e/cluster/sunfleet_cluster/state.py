@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from sunfleet_api.settings import read
 from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.settings import ClusterSettings
 
@@ -30,7 +31,7 @@ class StateFolder:
     @classmethod
     def from_env(cls) -> Self:
         """The folder that `SUNFLEET_STATE` names, or the default."""
-        return cls(ClusterSettings().state)
+        return cls(read(ClusterSettings).state)
 
     @property
     def bin(self) -> Path:

@@ -18,6 +18,7 @@ from kubernetes.aio import client, config
 from pydantic import ValidationError
 
 from sunfleet_api import names
+from sunfleet_api.explained import explained
 from sunfleet_api.shared_decoder import SHARED_DECODER
 from sunfleet_api.sun_model import SUN_MODEL, SunModel
 from sunfleet_router.discovery.info import InfoBook
@@ -237,7 +238,8 @@ def _model_of(document: Mapping[str, Any]) -> SunModel | None:
         return SunModel.parse(document)
     except ValidationError as error:
         metadata = document.get("metadata", {})
-        logger.warning("sunmodel %s/%s cannot be read: %s", metadata.get("namespace"), metadata.get("name"), error)
+        faults = "; ".join(explained(error, document, SunModel).splitlines())
+        logger.warning("sunmodel %s/%s cannot be read: %s", metadata.get("namespace"), metadata.get("name"), faults)
         return None
 
 

@@ -311,5 +311,5 @@ def test_wrong_settings_are_told_without_a_traceback(
     monkeypatch.setenv("SUNFLEET_SUBNET", "10.0.0.0/30")
     assert main(["status"]) == 2
     said = capsys.readouterr().err
-    assert "subnet" in said
+    assert "SUNFLEET_SUBNET: 10.0.0.0/30 is too small" in said
     assert "Traceback" not in said

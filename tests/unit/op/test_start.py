@@ -31,7 +31,7 @@ def test_a_variable_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch
         ('[{"ipBlock": {"cidr": "10.0.0.1/8"}}]', r"cidr: 10\.0\.0\.1/8 has host bits set"),
         ('[{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["11.0.0.0/16"]}}]', r"does not lie within 10\.0\.0\.0/8"),
         ('[{"ipBlock": {"cidr": "10.0.0.0/8"}, "podSelector": {}}]', r"or else ipBlock"),
-        ('[{"podSelector": {}', r"network"),
+        ('[{"podSelector": {}', r"NETWORK, or a variable .*: must be JSON"),
         ('{"podSelector": {}}', r"ROUTERS: must be a valid tuple"),
     ],
 )  # fmt: skip

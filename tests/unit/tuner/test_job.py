@@ -152,6 +152,28 @@ def test_data_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert "s3://store/nothing" in report.error_message
 
 
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({}, "SUNFLEET_TUNER_JOB: is not set"),
+        ({"SUNFLEET_TUNER_JOB": "{"}, "SUNFLEET_TUNER_JOB: must be JSON: "),
+        ({"JOB_COMPLETION_INDEX": "last"}, "JOB_COMPLETION_INDEX: must be a valid integer"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_told_by_variable_and_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], words: str
+) -> None:
+    report = tmp_path / "termination-log"
+    report.touch()
+    monkeypatch.setattr(job, "TERMINATION_LOG", report)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert job.main() == EXIT_HOPELESS
+    said = TuningReport.model_validate_json(report.read_text())
+    assert said.error_reason == "InvalidSettings"
+    assert words in said.error_message
+
+
 def test_the_work_sees_no_secret_of_a_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SUNFLEET_DATA_HF_TOKEN", "token")
     monkeypatch.setenv("SUNFLEET_OUTPUT_AWS_SECRET_ACCESS_KEY", "secret")

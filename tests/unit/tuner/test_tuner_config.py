@@ -41,11 +41,11 @@ def test_flags_win_over_the_file_and_every_value_names_its_source(tmp_path: Path
 @pytest.mark.parametrize(
     ("content", "flags", "part"),
     [
-        ("", NEEDED[2:], "decoder is not set: give --decoder"),
-        ("learning-rate: 1", NEEDED, "learning-rate in .* is no setting; there are decoder"),
+        ("", NEEDED[2:], r"flags, or fields of .*run.yaml(.|\n)*decoder: is missing: add it"),
+        ("learning-rate: 1", NEEDED, "learning-rate: is no field here: did you mean learning_rate"),
         ("- 1", NEEDED, "has to be a list of settings"),
         ("a: [", NEEDED, "cannot be read"),
-        ("", [*NEEDED, "--rank", "0"], "rank: Input should be greater than or equal to 1"),
+        ("", [*NEEDED, "--rank", "0"], "rank: must be greater than or equal to 1, not '0'"),
         ("", [*NEEDED, "--train-embeddings"], "train_embeddings needs method: full"),
         ("", [*NEEDED, "--patience", "1", "--validation-percent", "0"], "patience needs validation data"),
     ],

@@ -12,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from sunfleet_api.explained import explained
 from sunfleet_tuner.config import TuneConfig
 from sunfleet_tuner.errors import InvalidSettings
 
@@ -48,10 +49,13 @@ def configure(given: argparse.Namespace) -> Configured:
     """What file and flags say together; raises :class:`.errors.InvalidSettings` naming each setting that is wrong."""
     file: dict[str, Any] = _read(given.config) if given.config else {}
     flags = {name: getattr(given, name) for name in TuneConfig.model_fields if getattr(given, name) is not None}
+    document = {**file, **flags}
     try:
-        config = TuneConfig.model_validate({**file, **flags})
+        config = TuneConfig.model_validate(document)
     except ValidationError as error:
-        raise InvalidSettings(_explained(error, given.config)) from error
+        where = f"flags, or fields of {given.config}" if given.config else "flags, or fields of a file for --config"
+        faults = explained(error, document, TuneConfig)
+        raise InvalidSettings(f"settings ({where}) cannot be used:\n{faults}") from error
     sources = {name: "flag" if name in flags else str(given.config) if name in file else "default" for name in _names()}
     return Configured(config, sources)
 
@@ -75,19 +79,6 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InvalidSettings(f"the configuration {path} has to be a list of settings, `name: value`")
     return content
-
-
-def _explained(error: ValidationError, file: Path | None) -> str:
-    lines = []
-    for fault in error.errors():
-        name = ".".join(map(str, fault["loc"]))
-        if fault["type"] == "missing":
-            lines.append(f"{name} is not set: give --{name} or put it into a file for --config")
-        elif fault["type"] == "extra_forbidden":
-            lines.append(f"{name} in {file} is no setting; there are {', '.join(_names())}")
-        else:
-            lines.append(f"{name or 'settings'}: {fault['msg'].removeprefix('Value error, ')}")
-    return "\n".join(lines)
 
 
 def _metavar(field: FieldInfo) -> str:

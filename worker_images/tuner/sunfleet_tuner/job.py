@@ -17,13 +17,14 @@ from typing import Final
 
 import yaml
 
+from sunfleet_api.settings import UnusableSettings, read
 from sunfleet_api.tuning import EXIT_HOPELESS, PROGRESS_MARK, QuantizeJob, TuneJob, TuningReport
 from sunfleet_api.weights import parse_uri
 from sunfleet_tuner import commands
 from sunfleet_tuner.bucket import SCHEMES, Bucket, Mirror
 from sunfleet_tuner.errors import StoreFailed, TuningError
 from sunfleet_tuner.failure import read_failure
-from sunfleet_tuner.job_settings import JobSettings
+from sunfleet_tuner.job_settings import TERMINATION_LOG, JobSettings
 from sunfleet_tuner.outcome import quantised, tuned
 
 _POLL_SECONDS: Final = 1.0
@@ -53,7 +54,13 @@ class WorkEndedError(Exception):
 
 def main() -> int:
     """0; ``EXIT_HOPELESS`` when another attempt would fail alike; else what the work ended with."""
-    settings = JobSettings()
+    try:
+        settings = read(JobSettings)
+    except UnusableSettings as error:
+        print(f"error: settings cannot be used:\n{error}", file=sys.stderr)
+        wrong = f"settings of this pod cannot be used: {'; '.join(str(error).splitlines())}"
+        _leave(TERMINATION_LOG, TuningReport(error_reason="InvalidSettings", error_message=wrong[:2000]))
+        return EXIT_HOPELESS
     try:
         report = run(Pod(settings, settings.scratch))
     except WorkEndedError as error:  # no report: the end of the log is the message
@@ -62,9 +69,9 @@ def main() -> int:
     except (TuningError, OSError) as error:
         reason = error.reason if isinstance(error, TuningError) else "TuningFailed"
         print(f"error: {error}", file=sys.stderr)
-        _leave(settings, TuningReport(error_reason=reason, error_message=str(error)[:2000]))
+        _leave(settings.termination_log, TuningReport(error_reason=reason, error_message=str(error)[:2000]))
         return 1 if isinstance(error, StoreFailed | OSError) else EXIT_HOPELESS
-    _leave(settings, report)
+    _leave(settings.termination_log, report)
     return 0
 
 
@@ -183,11 +190,11 @@ def _tell(progress: Path, told: str) -> str:
     return news
 
 
-def _leave(settings: JobSettings, report: TuningReport) -> None:
-    """In a pod this becomes the termination message."""
+def _leave(message: Path, report: TuningReport) -> None:
+    """In a pod ``message`` becomes the termination message."""
     print(report.model_dump_json(), flush=True)
-    if settings.termination_log.exists():
-        settings.termination_log.write_text(report.model_dump_json())
+    if message.exists():
+        message.write_text(report.model_dump_json())
 
 
 if __name__ == "__main__":

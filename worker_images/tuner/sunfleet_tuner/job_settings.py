@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from sunfleet_api.tuning import DATA_PREFIX, OUTPUT_PREFIX, AnyJob
+
+TERMINATION_LOG: Final = Path("/dev/termination-log")
 
 
 class JobSettings(BaseSettings):
@@ -19,7 +22,7 @@ class JobSettings(BaseSettings):
     job: AnyJob = Field(validation_alias="SUNFLEET_TUNER_JOB")
     index: int = Field(default=0, validation_alias="JOB_COMPLETION_INDEX")  # set by Kubernetes in Indexed Jobs
     scratch: Path = Field(default=Path("/tmp/sunfleet"), validation_alias="SUNFLEET_TUNER_SCRATCH")  # noqa: S108
-    termination_log: Path = Field(default=Path("/dev/termination-log"), validation_alias="SUNFLEET_TUNER_REPORT")
+    termination_log: Path = Field(default=TERMINATION_LOG, validation_alias="SUNFLEET_TUNER_REPORT")
 
     @property
     def data(self) -> dict[str, str]:

@@ -7,10 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from sunfleet_api.explained import variables
-from sunfleet_api.worker import ENV_PREFIX, WorkerSettings
+from sunfleet_api.settings import UnusableSettings, read
+from sunfleet_api.worker import WorkerSettings
 from sunfleet_worker.adapter import adapter_rank
 from sunfleet_worker.checkpoint import weight_bits
 from sunfleet_worker.errors import StartupError
@@ -27,14 +25,14 @@ def main() -> int:
     # pod that is deleted meanwhile would start in full and live until the end of its grace period.
     signal.signal(signal.SIGTERM, _exit_at_once)
     try:
-        settings = WorkerSettings()
+        settings = read(WorkerSettings)
         flavour, version = installed_engine()
         check_version(version)
         rank = adapter_rank(Path(settings.adapter_path)) if settings.adapter_path else None
         bits = weight_bits(Path(settings.model_path))
         plan = plan_engine(settings, flavour, cpu_limit=cpu_limit(), adapter_rank=rank, weight_bits=bits)
-    except ValidationError as error:
-        sys.stderr.write(f"sunfleet_worker: the settings are wrong:\n{variables(error, ENV_PREFIX)}\n")
+    except UnusableSettings as error:
+        sys.stderr.write(f"sunfleet_worker: the settings are wrong:\n{error}\n")
         return EXIT_BAD_SETTINGS
     except StartupError as error:
         sys.stderr.write(f"sunfleet_worker: {error}\n")
