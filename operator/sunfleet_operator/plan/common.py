@@ -9,8 +9,10 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from sunfleet_api import names
+from sunfleet_api.base import Resource
 from sunfleet_api.conditions import ConditionType, Reason
 from sunfleet_api.digests import KVFingerprint
+from sunfleet_api.explained import explained
 from sunfleet_api.weights import WeightsSource
 from sunfleet_api.worker import WorkerSettings
 from sunfleet_operator.observed import Defaults
@@ -26,13 +28,19 @@ _COLLECTED_SECONDS = 1
 _DOWNLOAD_SECONDS = 15
 
 
-def invalid(live: Json, error: ValidationError, now: datetime, more: Sequence[Verdict] = ()) -> Plan:
+def invalid(
+    live: Json, error: ValidationError, kind: type[Resource], now: datetime, more: Sequence[Verdict] = ()
+) -> Plan:
     """A spec that this operator cannot read, though the API server took it: a newer CRD, or none of our validation.
     Children stay."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    message = f"{where}: {first['msg']}; correct the field, or upgrade the operator to the version of the CRDs"
-    return unknown(live, Verdict(ConditionType.ACCEPTED, "False", Reason.INVALID_SPEC, message), now, more)
+    return unknown(live, unreadable(live, error, kind), now, more)
+
+
+def unreadable(live: Json, error: ValidationError, kind: type[Resource]) -> Verdict:
+    """Which fields, and what is wrong with them."""
+    faults = "; ".join(explained(error, live, kind).splitlines())
+    message = f"{faults}; correct it, or upgrade the operator to the version of the CRDs"
+    return Verdict(ConditionType.ACCEPTED, "False", Reason.INVALID_SPEC, message)
 
 
 def unknown(live: Json, verdict: Verdict, now: datetime, more: Sequence[Verdict] = ()) -> Plan:

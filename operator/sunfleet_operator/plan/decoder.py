@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from pydantic import ValidationError
-
 from sunfleet_api.checkpoint import ADAPTER, CONTEXT_LIMIT
 from sunfleet_api.conditions import DECODER_ROLL_UP, ConditionType, Reason
 from sunfleet_api.digests import KVFingerprint
@@ -24,7 +22,6 @@ from sunfleet_operator.plan import (
     conditions,
     deletion,
     pods,
-    profiles,
     quantization,
     replicas,
     revisions,
@@ -38,16 +35,14 @@ from sunfleet_operator.plan.common import (
     asked_download,
     asked_secrets,
     changes_contract,
-    invalid,
     look_again,
     paused,
     refused,
     soonest,
-    unknown,
-    waiting,
     worker_settings,
 )
 from sunfleet_operator.plan.conditions import Verdict
+from sunfleet_operator.plan.opening import opened
 from sunfleet_operator.plan.replicas import Wanted
 from sunfleet_operator.plan.revisions import Fleet, Rolled
 from sunfleet_operator.records import DecoderRevision, Engine
@@ -75,17 +70,10 @@ def plan(observed: ObservedDecoder, defaults: Defaults, now: datetime, *, refusa
     fate = deletion.decide(observed)
     if fate.release:
         return Plan(finalizer=fate.finalizer)
-    if observed.children.predecessor:
-        return replace(waiting(observed.live, now), finalizer=fate.finalizer)
-    made = profiles.effective(observed.live, observed.key, observed.children, observed.profiles)
-    obstacle = made.obstacle(ConditionType.ACCEPTED)
-    if obstacle is not None:
-        return replace(unknown(observed.live, obstacle, now, fate.verdicts), finalizer=fate.finalizer)
-    observed = replace(observed, live=made.live)
-    try:
-        decoder = SharedDecoder.parse(observed.live)
-    except ValidationError as error:
-        return replace(invalid(observed.live, error, now, fate.verdicts), finalizer=fate.finalizer)
+    begun = opened(observed, SharedDecoder, ConditionType.ACCEPTED, now, fate.verdicts)
+    if isinstance(begun, Plan):
+        return replace(begun, finalizer=fate.finalizer)
+    observed, decoder, made = begun.observed, begun.resource, begun.made
     want = replicas.wanted(_scaling_facts(observed, decoder), now)
     outcome = _decide(observed, decoder, defaults, want, now)
     taken = revisions.taken(observed.live, observed.key, observed.children)

@@ -38,15 +38,13 @@ from sunfleet_operator.plan.candidate import Candidate, candidate
 from sunfleet_operator.plan.common import (
     TAKEN_SECONDS,
     ignored,
-    invalid,
     look_again,
     paused,
     refused,
     soonest,
-    unknown,
-    waiting,
 )
 from sunfleet_operator.plan.conditions import Verdict
+from sunfleet_operator.plan.opening import opened
 from sunfleet_operator.plan.replicas import Wanted
 from sunfleet_operator.plan.revisions import Fleet, Rolled
 from sunfleet_operator.plan.verify import Check
@@ -79,17 +77,10 @@ def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal:
     work."""
     if is_terminating(observed.live):
         return Plan()
-    if observed.children.predecessor:
-        return waiting(observed.live, now)
-    made = profiles.effective(observed.live, observed.key, observed.children, observed.profiles)
-    obstacle = made.obstacle(ConditionType.RESOLVED_REFS)
-    if obstacle is not None:
-        return unknown(observed.live, obstacle, now)
-    observed = replace(observed, live=made.live)
-    try:
-        model = SunModel.parse(observed.live)
-    except ValidationError as error:
-        return invalid(observed.live, error, now)
+    begun = opened(observed, SunModel, ConditionType.RESOLVED_REFS, now)
+    if isinstance(begun, Plan):
+        return begun
+    observed, model, made = begun.observed, begun.resource, begun.made
     if pool_of(observed.live) is not None:
         return pooled.plan(observed, model, made, defaults, now, refusal=refusal)
     want = replicas.wanted(_scaling_facts(observed, model), now)
@@ -169,7 +160,7 @@ def _writes(
 
 def _decide(observed: ObservedModel, model: SunModel, defaults: Defaults, want: Wanted, now: datetime) -> _Outcome:
     known = records.newest(observed.children.records, ModelRevision)
-    current = _current(observed, known)
+    current = revisions.serving(observed.live, known)
     serving = next((record for record in known if record.revision == current), None)
     here = "/".join(model.spec.decoder_ref.resolve(observed.key.namespace))
     elsewhere = serving is not None and serving.decoder != here
@@ -230,12 +221,6 @@ def _canary(
     return canary.decide(entrant, observed, others, partial(OwnPods.of, observed, model.spec.rollout, want, room), now)
 
 
-def _current(observed: ObservedModel, known: list[ModelRevision]) -> str:
-    """The serving revision; one without a record cannot be described and does not count."""
-    name = str(status_of(observed.live).get("currentRevision") or "")
-    return name if any(record.revision == name for record in known) else ""
-
-
 def _roll(
     observed: ObservedModel,
     model: SunModel,
@@ -247,7 +232,7 @@ def _roll(
 ) -> tuple[Fleet | None, Rolled | None]:
     """Without a new revision (weights or decoder not ready, KV that does not fit, wrong answers to golden prompts) the
     serving one is kept as it is."""
-    current, target = _current(observed, known), base.target
+    current, target = revisions.serving(observed.live, known), base.target
     serving = next((record for record in known if record.revision == current), None)
     kept = target is None or _too_early(observed, target, serving) or (check.rejected and serving is not None)
     wanted = serving if kept else target
@@ -357,7 +342,7 @@ def _fields(observed: ObservedModel, model: SunModel, outcome: _Outcome) -> dict
     """The status without its conditions and generation."""
     report, fleet, rolled = outcome.base.resolution.report, outcome.fleet, outcome.rolled
     known = list(outcome.known)
-    current = revisions.current(fleet, rolled) if fleet and rolled else _current(observed, known)
+    current = revisions.current(fleet, rolled) if fleet and rolled else revisions.serving(observed.live, known)
     made = SunModelStatus(
         model_name=model.model_name,
         selector=labels.selector_text(labels.pool_selector(observed.key)),

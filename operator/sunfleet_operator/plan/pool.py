@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-
-from pydantic import ValidationError
 
 from sunfleet_api import names
 from sunfleet_api.checkpoint import ADAPTER
@@ -25,28 +23,26 @@ from sunfleet_operator.build.engine_pod import FORM, EnginePod, template
 from sunfleet_operator.build.volumes import GivenVolumes
 from sunfleet_operator.build.weights import Weights, model_weights, resolved
 from sunfleet_operator.observed import Defaults, ObservedModel, ObservedPool
-from sunfleet_operator.plan import conditions, pods, profiles, replicas, revisions, seating, status, task, weights
+from sunfleet_operator.plan import conditions, pods, replicas, revisions, seating, status, task, weights
 from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.plan.common import (
     TAKEN_SECONDS,
     asked_download,
     asked_secrets,
     ignored,
-    invalid,
     paused,
     refused,
     soonest,
-    unknown,
-    waiting,
     worker_settings,
 )
 from sunfleet_operator.plan.conditions import Verdict
+from sunfleet_operator.plan.opening import opened
 from sunfleet_operator.plan.replicas import Wanted
 from sunfleet_operator.plan.revisions import Fleet, Rolled
 from sunfleet_operator.plan.seating import Seating
 from sunfleet_operator.records import DecoderRevision, ModelRevision
 from sunfleet_operator.references import decoder_of
-from sunfleet_operator.types import is_terminating, revision_of, spec_of, status_of
+from sunfleet_operator.types import is_terminating, revision_of, spec_of
 
 
 @dataclass(frozen=True)
@@ -67,17 +63,10 @@ def plan(observed: ObservedPool, defaults: Defaults, now: datetime, *, refusal: 
     """Resolve the base, check it against the decoder, keep the pods, and keep the tasks' adapters in them."""
     if is_terminating(observed.live):
         return Plan()
-    if observed.children.predecessor:
-        return waiting(observed.live, now)
-    made = profiles.effective(observed.live, observed.key, observed.children, observed.profiles)
-    obstacle = made.obstacle(ConditionType.RESOLVED_REFS)
-    if obstacle is not None:
-        return unknown(observed.live, obstacle, now)
-    observed = replace(observed, live=made.live)
-    try:
-        pool = PrefillPool.parse(observed.live)
-    except ValidationError as error:
-        return invalid(observed.live, error, now)
+    begun = opened(observed, PrefillPool, ConditionType.RESOLVED_REFS, now)
+    if isinstance(begun, Plan):
+        return begun
+    observed, pool, made = begun.observed, begun.resource, begun.made
     want = replicas.wanted(_scaling_facts(observed, pool), now)
     outcome = _decide(observed, pool, defaults, want, now)
     taken = revisions.taken(observed.live, observed.key, observed.children)
@@ -117,7 +106,7 @@ def _as_task(pool: PrefillPool) -> SunModel:
 
 def _decide(observed: ObservedPool, pool: PrefillPool, defaults: Defaults, want: Wanted, now: datetime) -> _Outcome:
     known = records.newest(observed.children.records, ModelRevision)
-    serving = next((record for record in known if record.revision == _current(observed, known)), None)
+    serving = next((record for record in known if record.revision == revisions.serving(observed.live, known)), None)
     as_task, view = observed.as_task(observed.live), _as_task(pool)
     here = "/".join(pool.spec.decoder_ref.resolve(observed.key.namespace))
     standing = task.standing(as_task, view, elsewhere=serving is not None and serving.decoder != here)
@@ -218,11 +207,6 @@ def _target(
     )
 
 
-def _current(observed: ObservedPool, known: Sequence[ModelRevision]) -> str:
-    name = str(status_of(observed.live).get("currentRevision") or "")
-    return name if any(record.revision == name for record in known) else ""
-
-
 def _fleet(
     observed: ObservedPool,
     as_task: ObservedModel,
@@ -294,7 +278,11 @@ def _prefill_ready(observed: ObservedPool, pool: PrefillPool, outcome: _Outcome)
 def _fields(observed: ObservedPool, outcome: _Outcome) -> dict[str, object]:
     """The status without its conditions and generation."""
     report, fleet, known = outcome.resolution.report, outcome.fleet, list(outcome.known)
-    current = revisions.current(fleet, outcome.rolled) if fleet and outcome.rolled else _current(observed, known)
+    current = (
+        revisions.current(fleet, outcome.rolled)
+        if fleet and outcome.rolled
+        else revisions.serving(observed.live, known)
+    )
     made = PrefillPoolStatus(
         selector=labels.selector_text(labels.pool_selector(observed.key)),
         current_revision=current,

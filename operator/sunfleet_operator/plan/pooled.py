@@ -115,7 +115,7 @@ def plan(
 
 def _decide(observed: ObservedModel, model: SunModel, pool: Pool, defaults: Defaults, now: datetime) -> _Outcome:
     known = records.newest(observed.children.records, ModelRevision)
-    current = _current(observed, known)
+    current = revisions.serving(observed.live, known)
     serving = next((record for record in known if record.revision == current), None)
     base, check, entrant = _candidates(observed, model, pool, defaults, known, serving, now)
     target = base.target
@@ -193,11 +193,6 @@ def _canary(
         return Decided(status=canary.live_status(observed) if told else None)
     place = partial(InPool, observed, pool, model.spec.rollout.progress_deadline_seconds, usable, now)
     return canary.decide(entrant, observed, others, place, now)
-
-
-def _current(observed: ObservedModel, known: Sequence[ModelRevision]) -> str:
-    name = str(status_of(observed.live).get("currentRevision") or "")
-    return name if any(record.revision == name for record in known) else ""
 
 
 def _usable(observed: ObservedModel, known: Iterable[ModelRevision]) -> dict[str, int]:

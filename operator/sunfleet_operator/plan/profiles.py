@@ -23,6 +23,7 @@ from sunfleet_operator.build.merge import merge
 from sunfleet_operator.build.record import record
 from sunfleet_operator.observed import Children, FoundProfile
 from sunfleet_operator.plan.actions import Apply, Delete, Write
+from sunfleet_operator.plan.common import unreadable
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.plan.weights import next_number
 from sunfleet_operator.records import ProfilesRecord
@@ -148,7 +149,5 @@ def readable(live: Json) -> Verdict:
     try:
         ServingProfile.parse(live)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return Verdict(ConditionType.ACCEPTED, "False", Reason.INVALID_SPEC, f"{where}: {first['msg']}")
+        return unreadable(live, error, ServingProfile)
     return Verdict(ConditionType.ACCEPTED, "True", Reason.ACCEPTED)

@@ -314,6 +314,12 @@ def current(fleet: Fleet, rolled: Rolled) -> str:
     return fleet.target.revision if rolled.done else fleet.current
 
 
+def serving(live: Json, known: Iterable[ModelRevision]) -> str:
+    """The revision that its status says serves; one without a record cannot be described and does not count."""
+    name = str(status_of(live).get("currentRevision") or "")
+    return name if any(record.revision == name for record in known) else ""
+
+
 def limits(spec: Rollout, wanted: Wanted) -> rollout.Limits:
     """What a roll-out may do, also to the budget."""
     given = rollout.Limits.of(spec, wanted.count)

@@ -47,7 +47,7 @@ def plan(observed: ObservedTuning, defaults: Defaults, now: datetime, *, refusal
     try:
         tuning = PrefillTuning.parse(observed.live)
     except ValidationError as error:
-        return invalid(observed.live, error, now)
+        return invalid(observed.live, error, PrefillTuning, now)
     if _ended_before(observed.live):
         return _after_the_end(observed, tuning, now)
     asked = ask(observed, tuning, defaults)

@@ -61,7 +61,10 @@ async def test_a_spec_that_cannot_be_read_does_not_hold_a_decoder_back(world: Wo
     await world.settle()
     world.store.put(decoder(engine={"dtype": "int3"}))
     await world.settle()
-    assert world.condition("SharedDecoder", "base", "Accepted")["reason"] == "InvalidSpec"
+    accepted = world.condition("SharedDecoder", "base", "Accepted")
+    assert accepted["reason"] == "InvalidSpec"
+    assert accepted["message"].startswith("spec.engine.dtype: must be ")
+    assert "not 'int3'; correct it, or upgrade" in accepted["message"]
     world.store.remove(*PLACE)
     await world.settle()
     assert world.condition("SharedDecoder", "base", "DeletionBlocked")["status"] == "True"
