@@ -98,6 +98,14 @@ def test_a_checkpoint_that_lost_a_file_is_made_whole_again(hub: FakeHub, fetch: 
     assert (entry / "config.json").read_bytes() == model_files(1)["config.json"]
 
 
+def test_a_limit_that_is_no_size_is_wrong_usage(hub: FakeHub, fetch: Fetch, capsys: pytest.CaptureFixture[str]) -> None:
+    hub.commit("acme/base", model_files(1))
+    with pytest.raises(SystemExit) as ended:
+        fetch("hf://acme/base", limit="much")
+    assert ended.value.code == 2
+    assert "--cache-limit" in capsys.readouterr().err
+
+
 def test_the_cache_says_when_its_limit_is_too_small(hub: FakeHub, fetch: Fetch) -> None:
     hub.commit("acme/base", {**model_files(1), "model.safetensors": tensors(1, 4096)})
     code, report = fetch("hf://acme/base", limit="1k")
@@ -184,6 +192,19 @@ def test_a_download_that_nobody_goes_on_with_is_cleared_away(cache: Cache) -> No
         os.utime(path, (0, 0))
     cache.fill(digest(3), 10, whole(10))
     assert not left.exists()
+
+
+def test_files_of_another_pods_download_may_go_while_they_are_looked_at(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        cache.fill(digest(1), 10, _interrupted)
+    left = cache.root / ".partial" / digest(1).replace(":", "-")
+    for path in (left, left / "begun"):
+        os.utime(path, (0, 0))
+    monkeypatch.setattr(Path, "rglob", lambda folder, _: iter([folder / "gone"]))
+    assert cache.fill(digest(2), 10, whole(10)).is_dir()
+    assert left.exists()
 
 
 def _interrupted(folder: Path) -> None:

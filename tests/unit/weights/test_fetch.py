@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -110,6 +111,42 @@ def test_a_full_volume_is_said_before_loading(
     code, report = run("fetch", "hf://acme/base", "--to", str(tmp_path / "model"))
     assert (code, report.error_reason) == (1, "NotEnoughSpace")
     assert hub.downloads("model.safetensors") == []
+
+
+@pytest.mark.parametrize(
+    ("number", "reason", "mend"),
+    [
+        (errno.ENOSPC, "NotEnoughSpace", "more room"),
+        (errno.EDQUOT, "NotEnoughSpace", "more room"),
+        (errno.EROFS, "TargetInUse", "writable for user 65532"),
+        (errno.EIO, "DiskFailed", "look at the volume"),
+    ],
+)
+def test_what_a_disk_refuses_on_the_way_is_a_report_like_any_other(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str, mend: str
+) -> None:
+    def refused(_: Path, target: Path) -> None:
+        raise OSError(number, os.strerror(number), str(target))
+
+    folder = write(tmp_path / "source", model_files(1))
+    monkeypatch.setattr(shutil, "copyfile", refused)
+    code, report = run("fetch", f"file://{folder}", "--to", str(tmp_path / "model"))
+    assert (code, report.error_reason) == (1, reason)
+    assert str(tmp_path / "model") in report.error_message
+    assert mend in report.error_message
+
+
+def test_a_file_that_cannot_be_read_is_the_sources_fault_and_not_the_targets(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(source: Path, _: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(source))
+
+    folder = write(tmp_path / "source", model_files(1))
+    monkeypatch.setattr(shutil, "copyfile", refused)
+    code, report = run("fetch", f"file://{folder}", "--to", str(tmp_path / "model"))
+    assert (code, report.error_reason) == (1, "InvalidCheckpoint")
+    assert "readable by user 65532" in report.error_message
 
 
 def test_the_same_weights_in_a_second_layout_are_left_out(hub: FakeHub, run: Run, tmp_path: Path) -> None:

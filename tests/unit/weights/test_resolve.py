@@ -181,3 +181,20 @@ def test_broken_files_are_named(run: Run, tmp_path: Path, files: dict[str, bytes
 def test_uris_that_cannot_be_read_say_why(run: Run, uri: str, reason: str) -> None:
     code, report = run("resolve", uri)
     assert (code, report.error_reason) == (1, reason)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("SUNFLEET_WEIGHTS_WORKERS", "0", "must be greater than or equal to 1"),
+        ("OCI_PLAIN_HTTP", "hush", "must be a valid boolean"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_a_report_that_names_the_variable(
+    run: Run, monkeypatch: pytest.MonkeyPatch, name: str, value: str, what: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    code, report = run("resolve", "hf://acme/base")
+    assert (code, report.error_reason) == (1, "InvalidSettings")
+    assert f"{name}: {what}" in report.error_message
+    assert "hush" not in report.error_message

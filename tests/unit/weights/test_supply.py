@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,13 @@ from sunfleet_weights.supply import Supply
 
 
 class AtOnce(Executor):
-    """Runs what is submitted before it returns."""
+    """Runs what is submitted before it returns; ``before`` comes between."""
+
+    def __init__(self) -> None:
+        self.before: Callable[[], None] = lambda: None
 
     def submit(self, fn: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
+        self.before()
         future: Future[Any] = Future()
         future.set_result(fn(*arguments, **named))
         return future
@@ -24,16 +29,18 @@ class AtOnce(Executor):
 
 class World:
     def __init__(self, root: Path) -> None:
-        self.root, self.now, self.fails = root, 0.0, False
+        self.root, self.now = root, 0.0
+        self.error: Exception | None = None
         self.downloads: list[str] = []
-        self.supply = Supply(root, self._download, AtOnce(), clock=lambda: self.now)
+        self.threads = AtOnce()
+        self.supply = Supply(root, self._download, self.threads, clock=lambda: self.now)
 
     def _download(self, request: Request, target: Path) -> None:
         self.downloads.append(request.uri)
         target.mkdir(parents=True, exist_ok=True)
         (target / "adapter_config.json").write_text("{}")
-        if self.fails:
-            raise AuthenticationFailed("401")
+        if self.error is not None:
+            raise self.error
 
     def ask(self, digest: str = "sha256:aa") -> Path:
         path = self.root / REQUESTS / f"{digest.replace(':', '-')}.json"
@@ -59,7 +66,7 @@ def test_what_is_asked_for_appears_whole_and_once(world: World) -> None:
 
 
 def test_a_failure_is_told_and_tried_again_with_growing_pauses(world: World) -> None:
-    world.fails = True
+    world.error = AuthenticationFailed("401")
     world.ask()
     world.supply.step()
     told = world.root / FAILURES / "sha256-aa.json"
@@ -69,7 +76,7 @@ def test_a_failure_is_told_and_tried_again_with_growing_pauses(world: World) -> 
         world.now = now
         world.supply.step()
         assert len(world.downloads) == tries
-    world.fails, world.now = False, 15.0
+    world.error, world.now = None, 15.0
     world.supply.step()
     assert world.entry.is_dir()
     assert not told.exists()
@@ -82,3 +89,22 @@ def test_what_nobody_asks_for_any_more_is_removed(world: World) -> None:
     world.supply.step()
     world.supply.step()
     assert not world.entry.exists()
+
+
+def test_a_file_that_goes_away_under_a_download_is_a_failure_and_no_request_that_was_taken_back(world: World) -> None:
+    world.error = FileNotFoundError(2, "No such file or directory", "model.safetensors")
+    world.ask()
+    for _ in range(3):
+        world.supply.step()
+    told = Failure.model_validate_json((world.root / FAILURES / "sha256-aa.json").read_text())
+    assert told.reason == "DiskFailed"
+    assert "model.safetensors" in told.message
+    assert len(world.downloads) == 1, "tried again without a pause"
+
+
+def test_a_request_that_is_taken_back_before_it_begins_is_no_failure(world: World) -> None:
+    asked = world.ask()
+    world.threads.before = asked.unlink
+    world.supply.step()
+    assert world.downloads == []
+    assert list((world.root / FAILURES).iterdir()) == []

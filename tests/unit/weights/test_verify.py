@@ -122,6 +122,20 @@ def test_engines_that_speak_tls_are_asked_by_it_under_their_one_name(
     assert "certificate" in reports[1].error_message
 
 
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_an_authority_that_cannot_be_read_is_said(
+    verify: Verify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    _written(tmp_path, (PROMPTS[0], _right(PROMPTS[0], 4)))
+    file = tmp_path / "ca.crt"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setenv("SUNFLEET_WEIGHTS_ENGINE_CA_FILE", str(file))
+    code, said = verify(tmp_path)
+    assert (code, said.error_reason) == (1, "InvalidBundle")
+    assert str(file) in said.error_message
+
+
 def test_both_legs_are_taken_with_a_salt_of_their_own(
     verify: Verify, tmp_path: Path, prefill: FakeEngine, decode: FakeEngine
 ) -> None:
@@ -215,25 +229,28 @@ def test_an_incomplete_hand_over_never_reaches_the_decoder(
     assert decode.requests() == []
 
 
-BAD: dict[str, tuple[Any, str]] = {
-    "no file": (None, "GoldenPromptsNotFound"),
-    "no JSON": (b"{", "InvalidGoldenPrompts"),
-    "no prompts": (b"{}", "InvalidGoldenPrompts"),
+BAD: dict[str, tuple[Any, str, str]] = {
+    "no file": (None, "GoldenPromptsNotFound", "has no golden.json"),
+    "no JSON": (b"{", "InvalidGoldenPrompts", "golden.json is no JSON: Expecting property name"),
+    "no prompts": (b"{}", "InvalidGoldenPrompts", "holds no prompts"),
     "a prompt without an answer": (
-        b'{"prompts": [{"prompt_token_ids": [1], "token_ids": []}]}',
-        "InvalidGoldenPrompts",
+        b'{"prompts": [{"prompt_token_ids": [1], "token_ids": []}]}', "InvalidGoldenPrompts",
+        "golden.json: prompts[0].token_ids: must have at least 1 item",
     ),
-}
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("raw", "reason"), BAD.values(), ids=BAD)
-def test_prompts_that_cannot_be_read_are_said(verify: Verify, tmp_path: Path, raw: bytes | None, reason: str) -> None:
+@pytest.mark.parametrize(("raw", "reason", "words"), BAD.values(), ids=BAD)
+def test_prompts_that_cannot_be_read_are_said(
+    verify: Verify, tmp_path: Path, raw: bytes | None, reason: str, words: str
+) -> None:
     folder = tmp_path / "golden"
     folder.mkdir()
     if raw is not None:
         (folder / GOLDEN_FILE).write_bytes(raw)
     code, said = verify(folder)
     assert (code, said.error_reason) == (1, reason)
+    assert words in said.error_message
 
 
 def test_prompts_that_changed_since_the_check_was_made_are_not_asked(verify: Verify, tmp_path: Path) -> None:

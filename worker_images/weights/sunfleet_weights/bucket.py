@@ -24,7 +24,6 @@ from obstore.store import GCSStore, S3Store
 from sunfleet_api.files import META_FILE, relevant_files
 from sunfleet_weights.errors import (
     AuthenticationFailed,
-    NotEnoughSpace,
     SourceChanged,
     SourceError,
     SourceUnreachable,
@@ -37,7 +36,6 @@ from sunfleet_weights.source import SourceFile
 _log = logging.getLogger(__name__)
 _PIECE: Final = 8 << 20  # bytes that are written or hashed at a time
 _IDLE_ATTEMPTS: Final = 5  # of a download that breaks without having got any further
-_OUT_OF_SPACE: Final = 28  # errno.ENOSPC
 
 Store = S3Store | GCSStore
 
@@ -105,13 +103,8 @@ class BucketFolder:
         part = folder / part_name(file)
         done = part.stat().st_size if part.exists() else 0
         with part.open("ab") as stream:
-            try:
-                for piece in self._pieces(file, done):
-                    stream.write(piece)
-            except OSError as error:
-                if error.errno == _OUT_OF_SPACE:
-                    raise NotEnoughSpace(f"{self._name} does not fit: give the volume more room") from error
-                raise
+            for piece in self._pieces(file, done):
+                stream.write(piece)
         part.replace(target)
 
     def _pieces(self, file: SourceFile, start: int) -> Iterator[bytes]:

@@ -123,8 +123,7 @@ class Cache:
     def _drop_remains(self, digest: str) -> None:
         """Downloads of other digests that were given up: nobody holds their lock, and nobody wrote for a while."""
         for folder in (self.root / _PARTIAL).glob(f"{_PREFIX}*"):
-            newest = max((path.stat().st_mtime for path in [folder, *folder.rglob("*")]), default=0.0)
-            if folder.name != entry_name(digest) and time.time() - newest > USED_WITHIN_SECONDS:
+            if folder.name != entry_name(digest) and time.time() - _last_written(folder) > USED_WITHIN_SECONDS:
                 with self._tried(folder.name) as ours:
                     if ours:
                         _log.info("removing an unfinished download, %s", folder.name)
@@ -167,6 +166,14 @@ def _try_lock(descriptor: int) -> bool:
 def _last_used(entry: Path) -> float:
     marker = entry / MARKER
     return marker.stat().st_mtime if marker.exists() else 0.0
+
+
+def _last_written(folder: Path) -> float:
+    """Of anything in it; another pod may be at work there, whose files come and go."""
+    try:
+        return max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
+    except FileNotFoundError:
+        return time.time()
 
 
 def _taken(folder: Path) -> int:

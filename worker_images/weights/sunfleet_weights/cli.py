@@ -21,10 +21,10 @@ from sunfleet_api import wire
 from sunfleet_api.download import bytes_of
 from sunfleet_api.worker import ResolverReport, VerificationReport
 from sunfleet_weights.cache import Cache
-from sunfleet_weights.errors import UnsupportedScheme, WeightsError
+from sunfleet_weights.errors import UnsupportedScheme, WeightsError, of_disk
 from sunfleet_weights.fetch import fetch
 from sunfleet_weights.inspect import encode, inspect, kind_at
-from sunfleet_weights.settings import WeightsSettings
+from sunfleet_weights.settings import WeightsSettings, from_environment
 from sunfleet_weights.source import Source
 from sunfleet_weights.sources import opened
 from sunfleet_weights.trust import trust
@@ -45,10 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # one line per request otherwise
     try:
-        _report(_run(options, WeightsSettings()), options.report)
-    except WeightsError as error:
-        _log.error("%s: %s", error.reason, error)
-        _report(ResolverReport(error_reason=error.reason, error_message=str(error)), options.report)
+        _report(_run(options, from_environment()), options.report)
+    except (WeightsError, OSError) as error:
+        told = (
+            error if isinstance(error, WeightsError) else of_disk(error, options.to or vars(options).get("cache", ""))
+        )
+        _log.error("%s: %s", told.reason, told)
+        _report(ResolverReport(error_reason=told.reason, error_message=str(told)), options.report)
         return 1
     return 0
 
@@ -81,7 +84,7 @@ def _fetch(options: argparse.Namespace, source: Source, workers: int) -> Resolve
     if not options.cache:
         fetch(source, Path(options.to), kind, workers, options.digest)
         return ResolverReport(resolved_uri=options.uri if options.digest else source.uri)
-    cache = Cache(Path(options.cache), bytes_of(options.cache_limit))
+    cache = Cache(Path(options.cache), options.cache_limit)
     cache.fill(options.digest, options.size, lambda folder: fetch(source, folder, kind, workers, options.digest))
     return ResolverReport(resolved_uri=options.uri)
 
@@ -121,7 +124,9 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument("--cache", metavar="PATH", default="", help="the cache; wants --digest, --size, --cache-limit")
     fetcher.add_argument("--digest", metavar="sha256:HEX", default="", help="what resolve said: the files must have it")
     fetcher.add_argument("--size", metavar="BYTES", type=int, default=0, help="what resolve said")
-    fetcher.add_argument("--cache-limit", metavar="SIZE", default="", help="such as 500Gi: more is never kept")
+    fetcher.add_argument(
+        "--cache-limit", metavar="SIZE", type=bytes_of, default=0, help="such as 500Gi: more is never kept"
+    )
     return parser
 
 

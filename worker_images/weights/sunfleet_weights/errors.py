@@ -3,6 +3,7 @@
 ::
 
     WeightsError
+    ├── InvalidSettings         variables of this process cannot be used
     ├── InvalidUri              the URI is malformed
     ├── UnsupportedScheme       this scheme cannot be used here
     ├── WeightsNotFound         repository, bucket, path or claim folder does not exist (or is private)
@@ -17,7 +18,8 @@
     ├── InvalidCredentials      the Secret's content cannot be read
     ├── InvalidBundle           the certificates to trust cannot be read
     ├── NotEnoughSpace          the target or the cache cannot hold the files
-    ├── TargetInUse             the target holds files that no fetch wrote
+    ├── TargetInUse             the target holds files that no fetch wrote, or cannot be written
+    ├── DiskFailed              reading or writing a file failed otherwise
     ├── ReportTooLarge          more facts than a termination message holds
     ├── GoldenPromptsNotFound   no golden prompts where they should lie
     ├── InvalidGoldenPrompts    golden prompts that cannot be read
@@ -27,6 +29,12 @@
 """
 
 from __future__ import annotations
+
+import errno
+from typing import Final
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_REFUSED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 class WeightsError(Exception):
@@ -38,7 +46,10 @@ class WeightsError(Exception):
         return type(self).__name__
 
 
-class InvalidUri(WeightsError): ...  # noqa: N818 - the class name is the condition's reason
+class InvalidSettings(WeightsError): ...  # noqa: N818 - the class name is the condition's reason
+
+
+class InvalidUri(WeightsError): ...  # noqa: N818
 
 
 class UnsupportedScheme(WeightsError): ...  # noqa: N818
@@ -83,6 +94,9 @@ class NotEnoughSpace(WeightsError): ...  # noqa: N818
 class TargetInUse(WeightsError): ...  # noqa: N818
 
 
+class DiskFailed(WeightsError): ...  # noqa: N818
+
+
 class ReportTooLarge(WeightsError): ...  # noqa: N818
 
 
@@ -99,3 +113,13 @@ class EngineUnreachable(WeightsError): ...  # noqa: N818
 
 
 class EngineRefused(WeightsError): ...  # noqa: N818
+
+
+def of_disk(error: OSError, where: str = "") -> WeightsError:
+    """What a disk refused, as ours; ``where`` it was, if the error itself does not say."""
+    what = f"{error.filename or where or 'a file'}: {error.strerror or error}"
+    if error.errno in _FULL:
+        return NotEnoughSpace(f"{what}: give the volume or the node more room")
+    if error.errno in _REFUSED:
+        return TargetInUse(f"{what}: its volume must be writable for user 65532 (spec.template: fsGroup)")
+    return DiskFailed(f"{what}: look at the volume and at the node's disks")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import tempfile
@@ -27,18 +28,17 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from sunfleet_weights.errors import (
     AuthenticationFailed,
-    NotEnoughSpace,
     RevisionNotFound,
     SourceError,
     SourceUnreachable,
     WeightsError,
     WeightsNotFound,
+    of_disk,
 )
 from sunfleet_weights.source import SourceFile
 
 _log = logging.getLogger(__name__)
 _INFO_TIMEOUT_SECONDS = 30
-_OUT_OF_SPACE = 28  # errno.ENOSPC
 
 
 class HubRepository:
@@ -143,8 +143,8 @@ class HubRepository:
                 " the CA bundle and the network policy"
             ) from error
         except OSError as error:
-            if error.errno == _OUT_OF_SPACE:
-                raise NotEnoughSpace(f"{what} does not fit: give the pod's volume more room") from error
+            if error.filename or error.errno in {errno.ENOSPC, errno.EDQUOT}:  # of a file of ours
+                raise of_disk(error, what) from error
             raise SourceError(f"{what}: {error}") from error
         except ValueError as error:  # an answer that is not JSON
             raise SourceUnreachable(

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sunfleet_api.files import META_FILE, relevant_files
-from sunfleet_weights.errors import ChecksumMismatch, InvalidCheckpoint, NotEnoughSpace, WeightsNotFound
+from sunfleet_weights.errors import ChecksumMismatch, InvalidCheckpoint, WeightsNotFound
 from sunfleet_weights.progress import Progress
 from sunfleet_weights.registry import Manifest, Repository
 from sunfleet_weights.source import SourceFile
@@ -30,7 +30,6 @@ FOLDER: Final = "models"  # where images of models keep their files, unless at t
 _TITLES: Final = ("org.cncf.model.filepath", "org.opencontainers.image.title")
 _SMALL: Final = 64 << 20  # bytes of a file that is kept in memory while an archive is only looked at
 _PIECE: Final = 1 << 20
-_OUT_OF_SPACE: Final = 28  # errno.ENOSPC
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -109,7 +108,7 @@ class ImageFiles:
         done = part.stat().st_size if part.exists() else 0
         with part.open("ab") as stream:
             for piece in self._repository.blob(layer.digest, layer.size, done):
-                _write(stream, piece, self.uri)
+                stream.write(piece)
         part.replace(target)
 
     @cached_property
@@ -159,9 +158,11 @@ class ImageFiles:
             if not relevant_files([path]) and path != META_FILE:
                 continue
             with (folder / path).open("wb") as stream:
-                here.append(_copy(path, member, stream, what=self.uri))
+                here.append(_copy(path, member, stream))
         self._packed |= {file.path: file for file in here}
-        done.write_text(json.dumps([[file.path, file.size, file.sha256] for file in here]))
+        part = done.with_suffix(".part")  # half a list would be taken for one by every later run
+        part.write_text(json.dumps([[file.path, file.size, file.sha256] for file in here]))
+        part.replace(done)
 
     def _members(self, layer: Layer, progress: Progress) -> Iterator[tuple[str, Any]]:
         """Name and open content of the files that an archive holds at its top or in its folder of models; afterwards
@@ -227,24 +228,15 @@ def _counted(pieces: Iterator[bytes], progress: Progress) -> Iterator[bytes]:
         yield piece
 
 
-def _copy(path: str, member: Any, target: Any, *, limit: int | None = None, what: str = "") -> SourceFile:
+def _copy(path: str, member: Any, target: Any, *, limit: int | None = None) -> SourceFile:
     """Size and hash of a member, written to ``target`` up to ``limit`` bytes."""
     digest, size = hashlib.sha256(), 0
     while piece := member.read(_PIECE):
         digest.update(piece)
         size += len(piece)
         if limit is None or size <= limit:
-            _write(target, piece, what)
+            target.write(piece)
     return SourceFile(path, size, sha256=digest.hexdigest())
-
-
-def _write(stream: Any, piece: bytes, what: str) -> None:
-    try:
-        stream.write(piece)
-    except OSError as error:
-        if error.errno == _OUT_OF_SPACE:
-            raise NotEnoughSpace(f"{what} does not fit: give the volume more room") from error
-        raise
 
 
 class _Readable(io.RawIOBase):

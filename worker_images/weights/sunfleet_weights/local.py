@@ -81,7 +81,13 @@ class LocalFolder:
         if target.exists():
             return
         part = target.with_name(target.name + ".part")
-        shutil.copyfile(self._folder / file.path, part)
+        source = self._folder / file.path
+        try:
+            shutil.copyfile(source, part)
+        except OSError as error:
+            if error.filename == str(source):
+                raise _unreadable(self._uri, error) from error
+            raise  # of the target
         part.rename(target)
 
 

@@ -7,6 +7,9 @@ from pathlib import Path
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from sunfleet_api.settings import UnusableSettings, read
+from sunfleet_weights.errors import InvalidSettings
+
 
 class WeightsSettings(BaseSettings):
     """From the environment, most of it from the Secret that ``credentialsSecretRef`` names.
@@ -31,3 +34,11 @@ class WeightsSettings(BaseSettings):
     sunfleet_weights_engine_key: SecretStr = SecretStr("")  # that the engines of a verification ask for
     sunfleet_weights_engine_ca_file: Path | None = None  # authority of their certificates; URLs are https:// then
     sunfleet_weights_secret: Path | None = None  # where the Secret is mounted: its files count too
+
+
+def from_environment() -> WeightsSettings:
+    """Raises :class:`.errors.InvalidSettings`, which names each variable that is wrong."""
+    try:
+        return read(WeightsSettings)
+    except UnusableSettings as error:
+        raise InvalidSettings(f"settings cannot be used: {'; '.join(str(error).splitlines())}") from None

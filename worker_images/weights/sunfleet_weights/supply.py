@@ -24,9 +24,9 @@ from typing import Final
 from pydantic import ValidationError
 
 from sunfleet_api.pooling import FAILURES, REQUESTS, Failure, Request
-from sunfleet_weights.errors import WeightsError
+from sunfleet_weights.errors import WeightsError, of_disk
 from sunfleet_weights.fetch import fetch
-from sunfleet_weights.settings import WeightsSettings
+from sunfleet_weights.settings import WeightsSettings, from_environment
 from sunfleet_weights.sources import opened
 from sunfleet_weights.trust import trust
 
@@ -74,18 +74,21 @@ class Supply:
     def _bring(self, name: str, path: Path) -> None:
         partial, failure = self._root / _PARTIAL / name, self._root / FAILURES / f"{name}.json"
         try:
-            self._download(Request.model_validate_json(path.read_bytes()), partial)
+            raw = path.read_bytes()
         except FileNotFoundError:
             return  # taken back before it began
+        try:
+            self._download(Request.model_validate_json(raw), partial)
+            partial.replace(self._root / name)
         except (WeightsError, ValidationError, OSError) as error:
-            reason = error.reason if isinstance(error, WeightsError) else type(error).__name__
-            _log.warning("%s: %s: %s", name, reason, error)
-            failure.write_text(Failure(reason=reason, message=str(error)).model_dump_json())
+            told = of_disk(error, str(partial)) if isinstance(error, OSError) else error
+            reason = told.reason if isinstance(told, WeightsError) else type(told).__name__
+            _log.warning("%s: %s: %s", name, reason, told)
+            failure.write_text(Failure(reason=reason, message=str(told)).model_dump_json())
             before = self._trouble.get(name)
             pause = min(before.pause * 2, _LAST_RETRY_SECONDS) if before else _FIRST_RETRY_SECONDS
             self._trouble[name] = _Trouble(self._clock() + pause, pause)
             return
-        partial.replace(self._root / name)
         failure.unlink(missing_ok=True)
         self._trouble.pop(name, None)
 
@@ -116,10 +119,14 @@ def main() -> int:
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # one line per request otherwise
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    settings = WeightsSettings()
     with TemporaryDirectory() as scratch:
-        if settings.sunfleet_weights_ca_file is not None:
-            trust(settings.sunfleet_weights_ca_file, settings.ssl_cert_file, Path(scratch))
+        try:
+            settings = from_environment()
+            if settings.sunfleet_weights_ca_file is not None:
+                trust(settings.sunfleet_weights_ca_file, settings.ssl_cert_file, Path(scratch))
+        except WeightsError as error:
+            _log.error("%s: %s", error.reason, error)
+            return 1
         supply = Supply(Path(sys.argv[1]), downloading(settings), ThreadPoolExecutor(_AT_A_TIME))
         while not stopped.wait(_POLL_SECONDS):
             supply.step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import ssl
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import httpx2
 from pydantic import ValidationError
 
 from sunfleet_api import wire
+from sunfleet_api.explained import explained
 from sunfleet_api.golden import GOLDEN_FILE, GoldenPrompt, GoldenSet
 from sunfleet_api.worker import VerificationReport
 from sunfleet_weights.errors import (
@@ -21,6 +23,7 @@ from sunfleet_weights.errors import (
     EngineUnreachable,
     GoldenPromptsChanged,
     GoldenPromptsNotFound,
+    InvalidBundle,
     InvalidGoldenPrompts,
 )
 from sunfleet_weights.source import Source
@@ -45,15 +48,22 @@ def read(source: Source, expected: str = "") -> GoldenSet:
     raw = source.read(GOLDEN_FILE)
     if expected and hashlib.sha256(raw).hexdigest() != expected:
         raise GoldenPromptsChanged(f"{source.uri}: {GOLDEN_FILE} is no longer what this check was made for")
-    try:
-        golden = GoldenSet.model_validate_json(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InvalidGoldenPrompts(f"{source.uri}: {GOLDEN_FILE}: {where}: {first['msg']}") from error
+    golden = _parsed(raw, f"{source.uri}: {GOLDEN_FILE}")
     if not golden.prompts:
         raise InvalidGoldenPrompts(f"{source.uri}: {GOLDEN_FILE} holds no prompts")
     return golden
+
+
+def _parsed(raw: bytes, where: str) -> GoldenSet:
+    try:
+        document = json.loads(raw)
+    except ValueError as error:
+        raise InvalidGoldenPrompts(f"{where} is no JSON: {error}") from error
+    try:
+        return GoldenSet.model_validate(document)
+    except ValidationError as error:
+        faults = explained(error, document, GoldenSet).splitlines()
+        raise InvalidGoldenPrompts(f"{where}: {'; '.join(faults)}") from error
 
 
 def verify(
@@ -75,7 +85,7 @@ def verify(
     """
     headers = {"authorization": f"Bearer {key}"} if key else {}
     # Not through a proxy that is meant for downloads.
-    trusted: ssl.SSLContext | bool = ssl.create_default_context(cafile=authority) if authority else True
+    trusted = True if authority is None else _trusted(authority)
     with httpx2.Client(timeout=_TIMEOUT, trust_env=False, headers=headers, verify=trusted) as client:
         count = max(len(prefill), len(decode))
         pairs = [Pair(client, prefill[at % len(prefill)], decode[at % len(decode)], module) for at in range(count)]
@@ -84,6 +94,15 @@ def verify(
         text = f"{found.first_mismatch}; the prompts were made with decoder {golden.decoder_digest}, this is {decoder}"
         return found.model_copy(update={"first_mismatch": text})
     return found
+
+
+def _trusted(authority: Path) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=authority)
+    except OSError as error:  # there is none, or it holds no certificate
+        raise InvalidBundle(
+            f"authority of the engines' certificates, {authority}: {error}: check the Secret's ca.crt"
+        ) from error
 
 
 def _compared(golden: GoldenPrompt, pairs: Sequence[Pair], number: int, salt: str) -> str:
