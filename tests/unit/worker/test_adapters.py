@@ -19,19 +19,26 @@ MOUNTED = WantedAdapter(name="team.code-1", uri="pvc://a/code", digest="sha256:b
 
 
 class Engine:
-    """Remembers what it holds; refuses what is in ``refused``."""
+    """Remembers what it holds; refuses what is in ``refused``, and fails over what is in ``broken``."""
 
     def __init__(self) -> None:
         self.held: dict[str, str] = {}
         self.refused: set[str] = set()
+        self.broken: set[str] = set()
 
     async def load(self, name: str, path: Path) -> None:
+        self._fail(name)
         if name in self.refused:
             raise LoadError("size mismatch")
         self.held[name] = str(path)
 
     async def drop(self, name: str) -> None:
+        self._fail(name)
         self.held.pop(name, None)
+
+    def _fail(self, name: str) -> None:
+        if name in self.broken:
+            raise RuntimeError("out of memory")
 
 
 class World:
@@ -136,3 +143,46 @@ def test_the_base_beneath_the_adapters_answers_the_self_check_alone(world: World
     assert not world.serves(wire.ENGINE_BASE_MODEL)
     world.standing.reason = "not yet"
     assert world.serves(wire.ENGINE_BASE_MODEL)
+
+
+async def test_whatever_the_engine_raises_over_one_adapter_the_others_go_on(world: World) -> None:
+    other = MOUNTED.model_copy(update={"name": "team.law-1", "digest": "sha256:cc"})
+    world.engine.broken.add(MOUNTED.name)
+    await world.want(MOUNTED, other)
+    assert world.states() == {MOUNTED.name: "AdapterFailed", other.name: "Loaded"}
+    assert world.keeper.held().adapters[0].message == "RuntimeError: out of memory"
+    world.engine.broken.clear()
+    world.now += 30
+    await world.keeper.step()
+    assert world.states() == {MOUNTED.name: "Loaded", other.name: "Loaded"}
+
+
+async def test_one_that_cannot_be_dropped_is_tried_again_and_holds_up_no_other(world: World) -> None:
+    other = MOUNTED.model_copy(update={"name": "team.law-1", "digest": "sha256:cc"})
+    await world.want(MOUNTED)
+    world.engine.broken.add(MOUNTED.name)
+    await world.want(other)
+    assert world.states() == {other.name: "Loaded"}
+    assert MOUNTED.name in world.engine.held
+    world.engine.broken.clear()
+    await world.keeper.step()
+    assert world.engine.held.keys() == {other.name}
+
+
+async def test_a_disk_that_refuses_a_request_is_told(world: World) -> None:
+    (world.root / REQUESTS).write_text("a file where the folder should be")
+    await world.want(MATHS, MOUNTED)
+    assert world.states() == {MATHS.name: "AdapterFailed", MOUNTED.name: "Loaded"}
+
+
+async def test_files_of_the_first_are_let_go_although_its_successor_had_one_before_it_had_left(world: World) -> None:
+    (world.root / folder(MATHS.digest)).mkdir()
+    await world.want(MATHS)
+    asked = world.root / REQUESTS / "sha256-aa.json"
+    asked.parent.mkdir(exist_ok=True)
+    asked.write_text("{}")
+    with world.shelf.using(MATHS.name):
+        await world.want(MATHS.model_copy(update={"digest": "sha256:b2"}))
+        await world.want(MATHS.model_copy(update={"digest": "sha256:b3"}))
+    await world.keeper.step()
+    assert not asked.exists()

@@ -24,6 +24,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.version import __version__ as engine_version
 
 from sunfleet_api.worker import WorkerSettings
+from sunfleet_worker import jobs
 from sunfleet_worker.adapters import admin
 from sunfleet_worker.adapters.depot import Depot
 from sunfleet_worker.adapters.engine import EngineAdapters
@@ -69,14 +70,14 @@ async def _serve(engine: AsyncLLM, args: Namespace, settings: WorkerSettings, me
         shelf = Shelf(standing) if settings.adapters_path else None
         traffic = install(app, settings, watched, metrics, standing, engine_version, shelf)
         pod = Pod(app, watched, settings, metrics, _kv_in_use)
-        jobs = [
-            asyncio.create_task(_drain_on_sigterm(engine, app, traffic, settings.drain_timeout_seconds)),
-            asyncio.create_task(_prove(pod, app, standing, traffic)),
+        beside = [
+            jobs.started("the drain", _drain_on_sigterm(engine, app, traffic, settings.drain_timeout_seconds)),
+            jobs.started("the self-check", _prove(pod, app, standing, traffic)),
         ]
         if shelf is not None:
-            jobs.append(asyncio.create_task(_keep_adapters(app, watched, settings, shelf)))
+            beside.append(jobs.started("the keeper of adapters", _keep_adapters(app, watched, settings, shelf)))
         shutdown = await serve_http(app, sock=sock, **_http_options(args))
-        for job in jobs:
+        for job in beside:
             job.cancel()
         await shutdown
     finally:

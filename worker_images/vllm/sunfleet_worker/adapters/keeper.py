@@ -62,7 +62,7 @@ class Keeper:
             if name not in given or given[name].digest != entry.wanted.digest:
                 del self._entries[name]
                 self._shelf.take(name)
-                self._leaving[name] = entry.wanted
+                self._leaving.setdefault(name, entry.wanted)  # while one leaves, its successor was not begun
         for name, adapter in given.items():
             self._entries.setdefault(name, _Entry(adapter))
         self._news.set()
@@ -96,16 +96,34 @@ class Keeper:
             await self._drop(name)
         for name, entry in list(self._entries.items()):
             if entry.state != "Loaded" and name not in self._leaving and self._clock() >= entry.again:
-                await self._bring(name, entry)
+                await self._tried(name, entry)
 
     async def _drop(self, name: str) -> None:
         gone = self._leaving[name]
-        await self._engine.drop(name)
+        try:
+            await self._engine.drop(name)
+        except Exception:  # whatever the engine raises: the others are not held up, and it is tried again
+            logger.exception("Adapter %s cannot be dropped yet.", name)
+            return
         del self._leaving[name]
         kept: Sequence[WantedAdapter] = [entry.wanted for entry in self._entries.values()]
         if all(other.digest != gone.digest for other in (*kept, *self._leaving.values())):
             self._depot.release(gone.digest)
         logger.info("Adapter %s is no longer held.", name)
+
+    async def _tried(self, name: str, entry: _Entry) -> None:
+        try:
+            await self._bring(name, entry)
+        except LoadError as error:
+            logger.warning("Adapter %s cannot be loaded: %s", name, error)
+            self._put_off(entry, str(error))
+        except Exception as error:  # of the engine or the disk: it is told, and the other adapters go on
+            logger.exception("Adapter %s cannot be loaded.", name)
+            self._put_off(entry, f"{type(error).__name__}: {error}")
+
+    def _put_off(self, entry: _Entry, why: str) -> None:
+        entry.say("Failed", ADAPTER_FAILED, why)
+        entry.again = self._clock() + _RETRY_SECONDS
 
     async def _bring(self, name: str, entry: _Entry) -> None:
         wanted = entry.wanted
@@ -118,13 +136,7 @@ class Keeper:
             else:
                 entry.say("Failed", failure.reason, failure.message)
             return
-        try:
-            await self._engine.load(name, path)
-        except LoadError as error:
-            entry.say("Failed", ADAPTER_FAILED, str(error))
-            entry.again = self._clock() + _RETRY_SECONDS
-            logger.warning("Adapter %s cannot be loaded: %s", name, error)
-            return
+        await self._engine.load(name, path)
         if self._entries.get(name) is not entry:  # it was taken back meanwhile
             self._leaving.setdefault(name, wanted)
             return
