@@ -91,7 +91,7 @@ def _decoded(data: str) -> Mapping[str, Any]:
 
 def _events(chunks: Iterable[bytes]) -> Iterator[str]:
     """The data of each server-sent event; comments and other fields are left out."""
-    decoder, rest = codecs.getincrementaldecoder("utf-8")(), ""
+    decoder, rest = codecs.getincrementaldecoder("utf-8")("replace"), ""
     for chunk in chunks:
         *lines, rest = (rest + decoder.decode(chunk)).split("\n")
         for line in lines:

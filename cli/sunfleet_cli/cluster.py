@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import click
+import urllib3
+import yaml
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
@@ -17,11 +19,22 @@ T = TypeVar("T")
 _TIMEOUT_SECONDS: Final = 20
 
 
+# What the client raises where nobody answers: urllib3's errors are none of the system's.
+UNREACHABLE: Final = (OSError, urllib3.exceptions.HTTPError)
+
+
+def unreachable(error: Exception) -> str:
+    """Why nobody answers: the last cause, without the client's own names for what it tried."""
+    while isinstance(error, urllib3.exceptions.MaxRetryError) and error.reason is not None:
+        error = error.reason
+    return str(error) or type(error).__name__
+
+
 def connected(context: str | None) -> Any:
     """An ApiClient of the kubeconfig's API server; nothing is asked yet."""
     try:
         return config.new_client_from_config(context=context)  # type: ignore[no-untyped-call]
-    except (config.ConfigException, FileNotFoundError) as error:
+    except (config.ConfigException, OSError, yaml.YAMLError) as error:
         raise click.ClickException(f"no cluster to ask: {error}; set KUBECONFIG or --context") from None
 
 
@@ -63,7 +76,7 @@ class Cluster:
             self._core.read_namespace(name, _request_timeout=_TIMEOUT_SECONDS)
         except ApiException as error:
             return False if error.status == 404 else None
-        except OSError:
+        except UNREACHABLE:
             return None
         return True
 
@@ -73,7 +86,7 @@ class Cluster:
             found = self._core.list_namespaced_event(
                 namespace, field_selector=f"involvedObject.uid={uid}", _request_timeout=_TIMEOUT_SECONDS
             )
-        except ApiException:
+        except (ApiException, *UNREACHABLE):
             return []
         return sorted(self._plain(found.items), key=lambda event: str(event.get("lastTimestamp") or ""))[-8:]
 
@@ -116,8 +129,8 @@ class Cluster:
             found: Json = ask()
         except ApiException as error:
             raise click.ClickException(f"{what}: {error.status} {error.reason}{_hint(error)}") from None
-        except OSError as error:
-            raise click.ClickException(f"{what}: the API server does not answer: {error}") from None
+        except UNREACHABLE as error:
+            raise click.ClickException(f"{what}: the API server does not answer: {unreachable(error)}") from None
         return found
 
 
@@ -147,9 +160,11 @@ def examine(context: str | None, system_namespace: str) -> Facts:
     def tried(name: str, ask: Callable[[], T]) -> T | None:
         try:
             return ask()
-        except (ApiException, OSError) as error:
-            refused[name] = f"{error.status} {error.reason}" if isinstance(error, ApiException) else str(error)
-            return None
+        except ApiException as error:
+            refused[name] = f"{error.status} {error.reason}"
+        except UNREACHABLE as error:
+            refused[name] = f"does not answer: {unreachable(error)}"
+        return None
 
     version = tried("version", cluster.version)
     if version is None:

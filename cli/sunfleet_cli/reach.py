@@ -16,7 +16,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.stream import portforward
 
 from sunfleet_api import names
-from sunfleet_cli.cluster import connected
+from sunfleet_cli.cluster import UNREACHABLE, connected, unreachable
 
 _ROUTERS: Final = f"{names.LABEL_PART_OF}={names.MANAGED_BY},{names.LABEL_COMPONENT}=router"
 _TIMEOUT_SECONDS: Final = 10
@@ -60,8 +60,8 @@ def _scraped(api: Any, system_namespace: str) -> dict[str, str]:
         pods = [str(pod["metadata"]["name"]) for pod in _plain(api, found.items) if _phase(pod) == "Running"]
     except ApiException as error:
         raise click.ClickException(f"pods of {system_namespace}: {error.status} {error.reason}") from None
-    except (OSError, urllib3.exceptions.HTTPError) as error:
-        raise click.ClickException(f"the API server does not answer: {error}") from None
+    except UNREACHABLE as error:
+        raise click.ClickException(f"the API server does not answer: {unreachable(error)}") from None
     if not pods:
         raise click.ClickException(f"no router runs in namespace {system_namespace}: see --system-namespace")
     texts: dict[str, str] = {}
@@ -69,8 +69,10 @@ def _scraped(api: Any, system_namespace: str) -> dict[str, str]:
     for name in sorted(pods):
         try:
             texts[name] = _metrics(api, system_namespace, name)
-        except (ApiException, OSError, urllib3.exceptions.HTTPError, http.client.HTTPException) as error:
-            why = f"{error.status} {error.reason}" if isinstance(error, ApiException) else str(error)
+        except ApiException as error:
+            why = f"{error.status} {error.reason}"
+        except (*UNREACHABLE, http.client.HTTPException) as error:
+            why = unreachable(error)
     if not texts:
         raise click.ClickException(f"no router of {system_namespace} gives its metrics through the API server: {why}")
     return texts
@@ -166,8 +168,8 @@ def _service(api: Any, namespace: str) -> str:
         found = _plain(api, asked(namespace, label_selector=_ROUTERS, _request_timeout=_TIMEOUT_SECONDS).items)
     except ApiException as error:
         raise click.ClickException(f"services of {namespace}: {error.status} {error.reason}") from None
-    except (OSError, urllib3.exceptions.HTTPError) as error:
-        raise click.ClickException(f"the API server does not answer: {error}") from None
+    except UNREACHABLE as error:
+        raise click.ClickException(f"the API server does not answer: {unreachable(error)}") from None
     fitting = [
         one["metadata"]["name"] for one in found if "http" in {port.get("name") for port in one["spec"]["ports"]}
     ]
@@ -181,8 +183,8 @@ def _posting(send: Send) -> Post:
     def post(path: str, body: bytes) -> Iterator[Answer]:
         try:
             answer = send(path, body)
-        except (OSError, urllib3.exceptions.HTTPError) as error:
-            raise click.ClickException(f"the router does not answer: {error}") from None
+        except UNREACHABLE as error:
+            raise click.ClickException(f"the router does not answer: {unreachable(error)}") from None
         try:
             yield Answer(answer.status, _chunks(answer))
         finally:

@@ -77,7 +77,7 @@ def _converse(post: Post, talk: Conversation) -> None:
             return
         try:
             _ask(post, talk, text, aloud=True)
-        except ChatError as error:
+        except (ChatError, click.ClickException) as error:  # refused; or nobody answers, or no more
             click.echo(f"Error: {error}", err=True)
 
 

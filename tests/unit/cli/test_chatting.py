@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 
+import click
 import pytest
 
 from sunfleet_cli.chatting import ChatError, Conversation, Reply, read, refusal
+from sunfleet_cli.commands.chat import _converse
+from sunfleet_cli.reach import Answer
 
 PIECE = 'data: {"choices": [{"delta": {"content": "zwölf"}, "finish_reason": null}]}\n\n'
 LAST = 'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n'
@@ -17,7 +21,7 @@ DONE = "data: [DONE]\n\n"
 
 def said(text: str, size: int = 7) -> tuple[list[str], Reply]:
     """Read ``text`` in chunks that end anywhere, also within a character."""
-    raw, reply = text.encode(), Reply()
+    raw, reply = text.encode(errors="surrogateescape"), Reply()
     return list(read((raw[at : at + size] for at in range(0, len(raw), size)), reply)), reply
 
 
@@ -36,6 +40,7 @@ BROKEN = {
     "an end without [DONE]": (PIECE + LAST, "ended before"),
     "something else": ("data: <html>\n\n", "something else"),
     "nothing": ("", "ended before"),
+    "bytes that are no text": (PIECE + "data: \udcff\n\n", "something else"),
 }
 
 
@@ -73,3 +78,27 @@ def test_what_was_answered_is_sent_along_and_what_failed_is_not() -> None:
     sent = json.loads(talk.ask("and three?"))
     assert [one["content"] for one in sent["messages"]] == ["short", "six times two?", "twelve", "and three?"]
     assert (sent["model"], sent["temperature"], sent["stream"]) == ("maths", 0.0, True)
+
+
+def test_a_conversation_goes_on_after_a_router_that_did_not_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, failing = iter(["one", "two"]), [click.ClickException("the router does not answer: refused")]
+
+    def prompt(*_: object, **__: object) -> str:
+        if (word := next(words, None)) is None:
+            raise click.Abort
+        return word
+
+    @contextmanager
+    def post(_: str, __: bytes) -> Iterator[Answer]:
+        if failing:
+            raise failing.pop()
+        yield Answer(200, iter([(PIECE + LAST + USAGE + DONE).encode()]))
+
+    monkeypatch.setattr(click, "prompt", prompt)
+    talk = Conversation("maths")
+    _converse(post, talk)
+    out, err = capsys.readouterr()
+    assert (out, [one["content"] for one in talk.messages]) == ("zwölf\n", ["two", "zwölf"])
+    assert "Error: the router does not answer: refused" in err
