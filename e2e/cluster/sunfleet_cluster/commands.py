@@ -58,18 +58,22 @@ def follow(
         raise ClusterError(f"the program {_TIED[0]} is missing: apt-get install util-linux") from None
     with process:
         assert process.stdout is not None
-        kept.extend(line for line in process.stdout if heed(line))
+        try:
+            kept.extend(line for line in process.stdout if heed(line))
+        except BaseException:  # we are told to end, and would wait for its end first
+            process.kill()
+            raise
     if process.returncode:
         where = f" in {folder}" if folder else ""
         said = "".join(kept).strip()
         raise ClusterError(f"`{_shown(command)}` failed{where} (exit {process.returncode}):\n{said}")
 
 
-def succeeds(*command: str) -> bool:
-    """Whether there is such a program and it ends with 0; its output is not looked at."""
+def succeeds(*command: str, timeout: float = 60.0) -> bool:
+    """Whether there is such a program and it ends with 0 within ``timeout`` seconds; its output is not looked at."""
     try:
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
+        return subprocess.run(command, capture_output=True, check=False, timeout=timeout).returncode == 0
+    except (FileNotFoundError, subprocess.TimeoutExpired):
         return False
 
 

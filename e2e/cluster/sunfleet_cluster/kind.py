@@ -30,7 +30,7 @@ _CREATE_TIMEOUT = 900.0  # seconds; the node image is pulled the first time
 
 def docker_answers() -> bool:
     """Whether there is a Docker engine that we may use."""
-    return succeeds("timeout", "10", "docker", "info")
+    return succeeds("docker", "info", timeout=10)
 
 
 def made(state: StateFolder) -> Path:

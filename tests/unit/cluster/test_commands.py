@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sunfleet_cluster.commands import follow, run
+from sunfleet_cluster.commands import follow, run, succeeds
 from sunfleet_cluster.errors import ClusterError
 
 FOLLOW = """
@@ -53,3 +53,19 @@ def test_what_was_started_ends_with_us_even_if_we_are_killed() -> None:
     while Path(f"/proc/{child}").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_whoever_is_told_to_end_does_not_wait_for_what_was_started() -> None:
+    def told_to_end(_: str) -> bool:
+        raise KeyboardInterrupt
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        follow(["sh", "-c", "echo begun; exec sleep 60"], told_to_end)
+    assert time.monotonic() - began < 30
+
+
+def test_a_program_that_hangs_does_not_succeed() -> None:
+    """A Docker engine that is stuck answers nobody."""
+    assert not succeeds("sleep", "60", timeout=0.05)
+    assert succeeds("true")
