@@ -194,7 +194,7 @@ def test_a_run_killed_while_files_move_into_place_is_finished_by_the_next(
     replace, moves = Path.replace, iter(range(99))
 
     def killed(self: Path, target: Path) -> Path:
-        if next(moves) == 2:  # the marker has gone aside, and one file has moved
+        if next(moves) == 3:  # the marker has gone aside and knows of both, and one file has moved
             raise KeyboardInterrupt
         return replace(self, target)
 
@@ -204,3 +204,26 @@ def test_a_run_killed_while_files_move_into_place_is_finished_by_the_next(
             run("fetch", "hf://acme/base", "--to", str(tmp_path / "model"))
     assert run("fetch", "hf://acme/base", "--to", str(tmp_path / "model"))[0] == 0
     assert contents(tmp_path / "model") == without_docs(model_files(2))
+
+
+def test_files_of_a_run_that_was_killed_before_it_was_done_go_with_the_next_revision(
+    hub: FakeHub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.commit("acme/base", model_files(1))
+    run("fetch", "hf://acme/base", "--to", str(tmp_path / "model"))
+    hub.commit("acme/base", {**model_files(2), "vocab.txt": b"of the second alone"})
+    replace = Path.replace
+
+    def killed(self: Path, target: Path) -> Path:
+        if target.name == MARKER:  # every file has moved
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run("fetch", "hf://acme/base", "--to", str(tmp_path / "model"))
+    assert (tmp_path / "model/vocab.txt").exists()
+    hub.commit("acme/base", model_files(3))
+    assert run("fetch", "hf://acme/base", "--to", str(tmp_path / "model"))[0] == 0
+    assert contents(tmp_path / "model") == without_docs(model_files(3))

@@ -184,14 +184,20 @@ def _publish(uri: str, wanted: Sequence[SourceFile], stage: Path, target: Path) 
     if (target / MARKER).exists():
         (target / MARKER).replace(stage / _PREVIOUS)  # kept, or a run killed below would not know what is stale
     _, previous = _marker(stage / _PREVIOUS) or ("", {})
-    for stale in previous.keys() - {file.path for file in wanted}:
+    given = {file.path: file.size for file in wanted}
+    _write(stage / _PREVIOUS, uri, previous | given)  # a run killed below leaves files of both
+    for stale in previous.keys() - given.keys():
         (target / stale).unlink(missing_ok=True)
     for file in wanted:
         (stage / file.path).replace(target / file.path)
-    marker = json.dumps({"uri": uri, "files": {file.path: file.size for file in wanted}}).encode()
-    part = stage / MARKER
-    part.write_bytes(marker)
+    _write(stage / MARKER, uri, given)
+    (stage / MARKER).replace(target / MARKER)
+    shutil.rmtree(stage)
+
+
+def _write(marker: Path, uri: str, files: Mapping[str, int]) -> None:
+    part = marker.with_name(f"{marker.name}.part")
+    part.write_bytes(json.dumps({"uri": uri, "files": dict(files)}).encode())
     with part.open("rb") as stream:
         os.fsync(stream.fileno())
-    part.replace(target / MARKER)
-    shutil.rmtree(stage)
+    part.replace(marker)
