@@ -7,7 +7,9 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from typing import Any, Self
 
 import yaml
 
+from sunfleet_api.settings import read
 from sunfleet_cluster.choose import open_cluster
 from sunfleet_cluster.settings import ClusterSettings
 
@@ -38,7 +41,7 @@ class Kubectl:
     @classmethod
     def for_this_machine(cls) -> Self:
         """kubectl of the state folder (else of the PATH) and the cluster that ``make cluster-up`` would look after."""
-        settings = ClusterSettings()
+        settings = read(ClusterSettings)
         own = settings.state / "bin" / "kubectl"
         binary = str(own) if own.is_file() else shutil.which("kubectl")
         if binary is None:
@@ -100,10 +103,16 @@ class Kubectl:
         with subprocess.Popen(
             command, env=self._environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
+            # It says a line for each connection, and would stand still once nobody has read some two thousand of them.
+            reader = threading.Thread(target=deque, args=(process.stdout, 0), daemon=True)
             try:
-                yield f"http://127.0.0.1:{_forwarded_port(process)}"
+                port = _forwarded_port(process)
+                reader.start()
+                yield f"http://127.0.0.1:{port}"
             finally:
                 process.terminate()
+                if reader.ident is not None:
+                    reader.join()  # until the end of what it says
 
     def command(self, *arguments: str) -> list[str]:
         """The command line, to run or to show."""

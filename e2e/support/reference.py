@@ -7,6 +7,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -88,9 +89,11 @@ class Reference:
             process = self._process = self._process or self._start()
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
+            line = ""
+            with suppress(BrokenPipeError):  # it has ended before
+                process.stdin.write(json.dumps(request) + "\n")
+                process.stdin.flush()
+                line = process.stdout.readline()
         if not line:
             raise ReferenceFailed(f"the reference ended (exit {process.wait()}); its errors are in {self._log}")
         response: dict[str, Any] = json.loads(line)
@@ -101,7 +104,7 @@ class Reference:
     def close(self) -> None:
         """End the process."""
         if self._process and self._process.stdin:
-            with self._process:  # closes the pipes, which ends it, and waits
+            with suppress(BrokenPipeError), self._process:  # closes the pipes, which ends it, and waits
                 pass
             self._process = None
 

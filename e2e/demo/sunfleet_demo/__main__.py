@@ -10,6 +10,7 @@ from dataclasses import asdict
 from openai import OpenAIError
 from rich.console import Console
 
+from sunfleet_api.settings import UnusableSettings
 from sunfleet_cluster.errors import ClusterError
 from sunfleet_cluster.state import StateFolder
 from sunfleet_demo.run import Demo, Result
@@ -17,7 +18,9 @@ from sunfleet_demo.screen import Screen
 from support.kubectl import Kubectl, KubectlError
 from support.reference import ReferenceFailed
 
-_FAILURES = (KubectlError, ReferenceFailed, ClusterError, OpenAIError, TimeoutError, RuntimeError)
+_FAILURES = (
+    UnusableSettings, KubectlError, ReferenceFailed, ClusterError, OpenAIError, TimeoutError, RuntimeError,
+)  # fmt: skip
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ from support.client import Answer, RouterClient, _add
 from support.engines import end
 from support.exact import compare
 from support.fleet import describe_object, describe_pod, last_said
-from support.kubectl import Kubectl
+from support.kubectl import Kubectl, KubectlError
 from support.metrics import PromptTokens, prompt_tokens, samples
 from support.prompts import Prompts
 from support.reference import Expected
@@ -188,3 +188,35 @@ def _runs(pid: int) -> bool:
         return Path("/proc", str(pid), "stat").read_text().split()[2] != "Z"
     except OSError:
         return False
+
+
+# As kubectl: says where, then a line for each connection. 200 kB of them are more than a pipe holds.
+FORWARD = """#!/bin/sh
+echo "Forwarding from 127.0.0.1:4711 -> 80"
+head -c 200000 /dev/zero | tr '\\0' '\\n'
+touch {done}
+exec sleep 60
+"""
+
+
+def test_a_forwarded_port_does_not_stand_still_after_many_connections(tmp_path: Path) -> None:
+    program, done = tmp_path / "kubectl", tmp_path / "done"
+    program.write_text(FORWARD.format(done=done))
+    program.chmod(0o755)
+    with Kubectl(str(program), tmp_path / "config").port_forward("default", "service/web", 80) as url:
+        assert url == "http://127.0.0.1:4711"
+        deadline = time.monotonic() + 10
+        while not done.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def test_a_port_that_cannot_be_forwarded_says_why(tmp_path: Path) -> None:
+    program = tmp_path / "kubectl"
+    program.write_text("#!/bin/sh\necho 'error: no such service'\n")
+    program.chmod(0o755)
+    with (
+        pytest.raises(KubectlError, match="no such service"),
+        Kubectl(str(program), tmp_path / "config").port_forward("default", "service/web", 80),
+    ):
+        raise AssertionError("nothing is forwarded")
