@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sunfleet_cluster import processes
+from sunfleet_cluster import health, processes
 from sunfleet_cluster.errors import ClusterError, StartError
 from sunfleet_cluster.health import probe, wait_healthy
 from sunfleet_cluster.processes import Component, Mark
@@ -136,7 +136,9 @@ def test_a_missing_program_is_named() -> None:
         Component("x", ("no-such-program",), "unix:/nowhere").key()
 
 
-def test_waiting_for_one_that_died_shows_the_end_of_its_log(tmp_path: Path) -> None:
+def test_waiting_for_one_that_died_shows_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_GONE", 0.1)
+    monkeypatch.setattr(health, "_POLL", 0.02)
     broken = Component("broken", ("dash", "-c", "echo it is all wrong >&2; exit 3"), "unix:/nowhere")
     child = processes.start(broken, tmp_path, tmp_path / "logs", ())
     child.wait()

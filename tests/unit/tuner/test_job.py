@@ -156,7 +156,7 @@ def test_data_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
     ("variables", "words"),
     [
         ({}, "SUNFLEET_TUNER_JOB: is not set"),
-        ({"SUNFLEET_TUNER_JOB": "{"}, "SUNFLEET_TUNER_JOB: must be JSON: "),
+        ({"SUNFLEET_TUNER_JOB": "{"}, "SUNFLEET_TUNER_JOB: must be a mapping of fields"),
         ({"JOB_COMPLETION_INDEX": "last"}, "JOB_COMPLETION_INDEX: must be a valid integer"),
     ],
 )

@@ -12,8 +12,10 @@ import time
 from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from huggingface_hub import file_download
 
 from sunfleet_api.worker import ResolverReport
 from sunfleet_fakes.checkpoints import adapter_files, model_files, tensors, write
@@ -55,7 +57,11 @@ def test_another_revision_replaces_every_file(hub: FakeHub, run: Run, tmp_path: 
     assert contents(tmp_path / "model") == without_docs(model_files(2))
 
 
-def test_a_cut_connection_is_taken_up_where_it_broke(hub: FakeHub, run: Run, tmp_path: Path) -> None:
+def test_a_cut_connection_is_taken_up_where_it_broke(
+    hub: FakeHub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The client waits a second before it goes on.
+    monkeypatch.setattr(file_download, "time", SimpleNamespace(**{**vars(time), "sleep": lambda _: None}))
     hub.commit("acme/base", {**model_files(1), "model.safetensors": tensors(1, BIG)})
     hub.state.cut["model.safetensors"] = 2
     assert run("fetch", "hf://acme/base", "--to", str(tmp_path / "model"))[0] == 0

@@ -179,7 +179,10 @@ async def test_an_upgrade_is_ignored_and_nothing_after_it_is_read(peer: Peer) ->
     ],
     ids=lambda value: str(value)[:60],
 )
-async def test_what_cannot_be_read_is_refused_and_the_connection_closed(peer: Peer, sent: bytes, status: bytes) -> None:
+async def test_what_cannot_be_read_is_refused_and_the_connection_closed(
+    peer: Peer, sent: bytes, status: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sunfleet_router.transport.front._LINGER", 0.1)
     answer = await peer.until_closed(sent)
     assert answer.split(b" ")[1] == status
     assert b"connection: close" in answer
