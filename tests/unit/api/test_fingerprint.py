@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sunfleet_api.fingerprint import (
@@ -37,7 +37,6 @@ CONTRACT = EngineContract(
     dtype="bfloat16", kv_cache_dtype="auto", block_size=16, tensor_parallel_size=1, engine="worker:1"
 )
 DECODER = ResolverReport(config=kv_relevant(CONFIG), tokenizer_hash="sha256:aa")
-UNHURRIED = settings(deadline=None)  # a busy machine is no fault of the code
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -190,7 +189,6 @@ FACTS = st.fixed_dictionaries(
 )
 
 
-@UNHURRIED
 @given(FACTS, FACTS)
 def test_modules_that_do_not_differ_are_those_with_one_fingerprint(one: dict[str, Any], other: dict[str, Any]) -> None:
     differences = compare(_task(**one), _task(**other))
@@ -217,7 +215,6 @@ def test_an_adapter_that_the_engine_cannot_load_exactly_is_refused(
     assert difference.startswith(says)
 
 
-@UNHURRIED
 @given(st.lists(st.tuples(st.text(), st.text(), st.text()), min_size=2, max_size=2, unique=True))
 def test_no_two_revisions_share_a_salt(revisions: list[tuple[str, str, str]]) -> None:
     one, other = (cache_salt(*revision) for revision in revisions)
@@ -225,7 +222,6 @@ def test_no_two_revisions_share_a_salt(revisions: list[tuple[str, str, str]]) ->
     assert re.fullmatch(r"[0-9a-f]{32}", one)
 
 
-@UNHURRIED
 @given(st.dictionaries(st.text(), JSON, max_size=4))
 def test_a_revision_hash_does_not_depend_on_order(payload: dict[str, Any]) -> None:
     reordered = dict(reversed(list(payload.items())))
@@ -233,7 +229,6 @@ def test_a_revision_hash_does_not_depend_on_order(payload: dict[str, Any]) -> No
     assert re.fullmatch(r"[0-9a-f]{8}", revision_hash("SunModel", payload))
 
 
-@UNHURRIED
 @given(JSON, JSON)
 def test_canonical_json_is_equal_only_for_equal_values(one: Any, other: Any) -> None:
     assert (canonical(one) == canonical(other)) == (_typed(one) == _typed(other))

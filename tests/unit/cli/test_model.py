@@ -105,7 +105,7 @@ requests = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(requests=requests, counts=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), max_size=6))
 def test_whatever_is_scaled_every_request_ends_and_every_book_is_empty(
     requests: list[Request], counts: list[tuple[int, int]]

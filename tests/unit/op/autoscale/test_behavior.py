@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sunfleet_api.scaling import Behavior
 from sunfleet_operator.autoscale import behavior
 from sunfleet_operator.autoscale.behavior import Change, History
-
-CALM = settings(deadline=None)  # a busy machine is no fault
 
 NOW = 10_000.0
 FOUR_PODS = {"type": "Pods", "value": 4, "periodSeconds": 60}
@@ -103,7 +101,6 @@ counts = st.integers(0, 200)
 changes = st.lists(st.builds(Change, st.floats(NOW - 400, NOW), st.integers(1, 20)), max_size=8).map(tuple)
 
 
-@CALM
 @given(wanted=counts, present=counts, added=changes, removed=changes)
 def test_a_step_never_goes_past_what_is_wanted_nor_backwards(
     wanted: int, present: int, added: tuple[Change, ...], removed: tuple[Change, ...]
@@ -112,7 +109,6 @@ def test_a_step_never_goes_past_what_is_wanted_nor_backwards(
     assert min(wanted, present) <= count <= max(wanted, present)
 
 
-@CALM
 @given(wanted=counts, present=counts, past=changes)
 def test_a_window_only_ever_damps(wanted: int, present: int, past: tuple[Change, ...]) -> None:
     count = behavior.stabilized(wanted, present, Behavior(), History(recommended=past), NOW)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sunfleet_operator.autoscale import budget
 from sunfleet_operator.autoscale.budget import Party
 from sunfleet_operator.autoscale.state import Pods
-
-CALM = settings(deadline=None)  # a busy machine is no fault
 
 GPU = "nvidia.com/gpu"
 
@@ -113,7 +111,6 @@ class Cluster:
 names = ("a", "b", "c", "pool")
 
 
-@CALM
 @given(data=st.data())
 def test_at_no_moment_are_there_more_pods_than_the_budget_allows(data: st.DataObject) -> None:
     each = {key: data.draw(st.integers(0, 3), f"GPUs of a pod of {key}") for key in names}
@@ -138,7 +135,6 @@ def test_at_no_moment_are_there_more_pods_than_the_budget_allows(data: st.DataOb
             cluster.terminating[key] -= data.draw(st.integers(0, cluster.terminating[key]), f"collected of {key}")
 
 
-@CALM
 @given(
     wishes=st.lists(st.integers(0, 30), min_size=2, max_size=6), limit=st.integers(0, 40), weight=st.floats(0.5, 8)
 )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sunfleet_operator.autoscale.capability import Throughput
@@ -16,8 +16,6 @@ from sunfleet_operator.autoscale.member import Member, Wish, seeded, wish
 from sunfleet_operator.autoscale.signals import DecodeSignals, PrefillSignals, Signals
 from sunfleet_operator.autoscale.state import State
 from sunfleet_optest.scaling import auto, decode, member, pods, prefill
-
-CALM = settings(deadline=None)  # a busy machine is no fault
 
 NOW = 100_000.0
 KNOWN = State(throughput=Throughput(1e9, 1e6), active_at=NOW, decided_at=NOW - 15)
@@ -109,7 +107,6 @@ prefills = st.builds(PrefillSignals, *[numbers] * 10)
 decodes = st.builds(DecodeSignals, *[numbers] * 5)
 
 
-@CALM
 @given(
     signals=st.one_of(st.none(), prefills, decodes), present=st.integers(0, 20), ready=st.integers(0, 20),
     fallback=st.one_of(st.just("Hold"), st.integers(0, 30)), blind_for=st.floats(0, 1000),

@@ -7,7 +7,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sunfleet_api.scaling import Targets
@@ -21,8 +21,6 @@ from sunfleet_operator.autoscale.need import (
     prefill_need,
     staffed,
 )
-
-CALM = settings(deadline=None)  # a busy machine is no fault
 
 TWO_SECONDS = Targets(queue_seconds=2)
 
@@ -105,7 +103,6 @@ def test_so_many_pods_that_one_prompt_in_twenty_is_late_as_a_queue_of_random_pro
         assert late_share(busy, too_few, 1.0, queue) > LATE_SHARE
 
 
-@CALM
 @given(busy=st.floats(0, 500), service=st.floats(0, 100), queue=st.floats(0.1, 100))
 def test_more_load_or_longer_prompts_need_more_and_never_fewer_than_are_busy(
     busy: float, service: float, queue: float
@@ -135,7 +132,6 @@ def test_a_moment_of_work_teaches_nothing_yet() -> None:
     assert learn(Throughput.known(700), token_rate=0, concurrency=0, ready=3, seconds=60).per_pod == 700
 
 
-@CALM
 @given(old=st.floats(10, 1e5), new=st.floats(10, 1e5))
 def test_new_pods_are_learnt_within_half_an_hour_of_work(old: float, new: float) -> None:
     learnt = Throughput(old * 5000, 5000)

@@ -61,7 +61,7 @@ def test_pods_that_tasks_still_read_from_are_kept() -> None:
     want=st.integers(0, 8), surge=st.integers(0, 4), unavailable=st.integers(0, 4), old=st.integers(0, 8),
     order=st.randoms(use_true_random=False),
 )  # fmt: skip
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_every_roll_out_ends_and_never_leaves_its_limits(
     want: int, surge: int, unavailable: int, old: int, order: object
 ) -> None:

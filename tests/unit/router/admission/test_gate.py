@@ -141,7 +141,7 @@ def test_anyone_may_stand_back_and_only_a_key_that_may_pushes_ahead(least: int, 
         by.check_priority(wanted)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.integers(1, 100),
     st.lists(st.tuples(st.floats(0, 30), st.integers(1, 50), st.floats(0, 1)), min_size=1, max_size=60),

@@ -19,7 +19,7 @@ from sunfleet_router.policies.outlier import FAILURES, FIRST, LONGEST, TRIAL, Ou
 from sunfleet_router_harness import Engines, Router, RouterFactory
 from sunfleet_router_streams import until
 
-UNHURRIED = settings(max_examples=50, deadline=None)
+FEWER = settings(max_examples=50)
 PATH = "/v1/completions"
 TEXT: dict[str, Any] = {"model": "acme/maths", "prompt": "one two three", "max_tokens": 4}
 
@@ -34,7 +34,7 @@ PODS = [pod(f"p{number}") for number in range(5)]
 # Affinity
 
 
-@UNHURRIED
+@FEWER
 @given(st.text(max_size=20), st.integers(1, 2000), st.integers(0, 4))
 def test_a_pod_that_goes_moves_only_its_own_requests(alike: str, tokens: int, gone: int) -> None:
     before = affinity.choose(alike, tokens, PODS, {})
@@ -44,7 +44,7 @@ def test_a_pod_that_goes_moves_only_its_own_requests(alike: str, tokens: int, go
     assert affinity.choose(alike, tokens, PODS[::-1], {}) == before
 
 
-@UNHURRIED
+@FEWER
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 20_000)), min_size=1, max_size=80))
 def test_no_pod_gets_more_than_its_share_whatever_is_popular(requests: list[tuple[str, int]]) -> None:
     in_flight: Counter[str] = Counter()
@@ -172,7 +172,7 @@ def test_what_others_have_taken_fills_a_pod_like_our_own_reservations() -> None:
     assert decode.choose(facts, PODS[:2], {"p0": 7000, "p1": 1000}, two=True) == Choice(PODS[1])
 
 
-@UNHURRIED
+@FEWER
 @given(st.dictionaries(st.sampled_from([one.uid for one in PODS]), st.integers(0, 8000)), st.text(max_size=6))
 def test_of_two_at_random_the_emptier_is_chosen_and_never_the_fullest(taken: dict[str, int], request_id: str) -> None:
     result = decode.choose(decode.DecodeFacts(request_id, 100, ("f",)), PODS, taken, two=True)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ import yaml
 
 from sunfleet_router.__main__ import main
 from sunfleet_router_harness import HOST, Engines, Router, RouterFactory, fleet_file
+from support.engines import free_ports
 
 TEXT: dict[str, Any] = {"model": "acme/maths", "prompt": "one two three", "max_tokens": 16}
 PATH = "/v1/completions"
@@ -136,10 +136,7 @@ async def test_after_the_drain_timeout_everyone_gets_an_explicit_error(
 def test_the_process_leaves_with_0_after_sigterm_and_serves_both_ports(engines: Engines, tmp_path: Path) -> None:
     config = tmp_path / "fleet.yaml"
     config.write_text(yaml.safe_dump(fleet_file(engines)), encoding="utf-8")
-    ports = []
-    for _ in range(2):
-        with socket.create_server((HOST, 0)) as free:
-            ports.append(free.getsockname()[1])
+    ports = [free_ports(1)[0], free_ports(1)[0]]
     rooms = os.pathsep.join(filter(None, sys.path))
     environment = {**os.environ, "PYTHONPATH": rooms, "SUNFLEET_ROUTER_AUTHENTICATION": "disabled"}
     arguments = ["--config", str(config), "--host", HOST, "--port", str(ports[0]), "--metrics-port", str(ports[1])]
