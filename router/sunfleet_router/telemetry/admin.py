@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
+from socketserver import ThreadingMixIn
 from threading import Thread
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -17,12 +19,12 @@ from sunfleet_router.fleet.taken import routes_of
 
 logger = logging.getLogger(__name__)
 
-_SILENCE = 5.0  # seconds: one connection is served after the other, so none may keep it
+_SILENCE = 5.0  # seconds
 
 
 class RoutesPage:
-    """A WSGI application: ``GET`` :data:`sunfleet_api.routes.PATH`. The answer is made once for each snapshot, by a
-    thread that does not replace snapshots, which are frozen."""
+    """A WSGI application: ``GET`` :data:`sunfleet_api.routes.PATH`. The answer is made once for each snapshot, by
+    threads that do not replace snapshots, which are frozen."""
 
     def __init__(self, fleet: Fleet, namespaces: Sequence[str]) -> None:
         self._fleet, self._namespaces = fleet, tuple(namespaces)
@@ -52,15 +54,24 @@ class _Handler(WSGIRequestHandler):
         """The operator asks often, and that is no news."""
 
 
-class _Server(WSGIServer):
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each connection: one that says nothing holds up neither the others nor the end."""
+
+    daemon_threads = True
+    block_on_close = False
+
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 the library's
         """A connection that said nothing, or left: not worth a traceback on stderr."""
         logger.debug("admin port: %s", client_address)
 
 
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
 def serve(port: int, host: str, page: RoutesPage) -> tuple[WSGIServer, Thread]:
     """Answer on ``port`` (0: any free one) in a thread of its own."""
-    server = make_server(host, port, page, _Server, _Handler)
+    server = make_server(host, port, page, _Server6 if ":" in host else _Server, _Handler)
     thread = Thread(target=server.serve_forever, name="admin", daemon=True)
     thread.start()
     return server, thread

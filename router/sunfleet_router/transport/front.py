@@ -113,8 +113,8 @@ class ClientConnection(asyncio.Protocol):
     """One client's connection: requests one after the other; those that come too early wait."""
 
     __slots__ = (
-        "_arriving", "_begun", "_current", "_deaf", "_expects", "_front", "_headers", "_in_head", "_loop", "_parser",
-        "_paused", "_reading", "_since", "_transport", "_unread", "_url", "_waiting", "blocked", "pump",
+        "_arriving", "_begun", "_current", "_deaf", "_expects", "_front", "_headers", "_in_head", "_last", "_loop",
+        "_parser", "_paused", "_reading", "_since", "_transport", "_unread", "_url", "_waiting", "blocked", "pump",
     )  # fmt: skip
 
     def __init__(self, front: Front, loop: asyncio.AbstractEventLoop) -> None:
@@ -130,6 +130,7 @@ class ClientConnection(asyncio.Protocol):
         self._paused = False
         self._begun = False  # whether a request's first byte was in this read
         self._in_head = False
+        self._last = False  # a request has ended the connection: what comes behind it the parser refuses
         self._deaf = False  # nothing that still comes is looked at
         self._new_request()
         self.blocked = False
@@ -153,7 +154,8 @@ class ClientConnection(asyncio.Protocol):
         if self._deaf:
             return
         self._since = self._loop.time()
-        if self._reading is None and not self._in_head and (whole := plain.request(data)) is not None:
+        between = self._reading is None and not self._in_head and not self._last
+        if between and (whole := plain.request(data)) is not None:
             self._take(*whole)
             return
         self._begun = False
@@ -251,6 +253,7 @@ class ClientConnection(asyncio.Protocol):
         parser = self._parser
         method, old = parser.get_method(), parser.get_http_version() == "1.0"
         keep = not old and parser.should_keep_alive()
+        self._last = not keep
         self._reading = Inbox()
         exchange = Exchange(self, self._reading, persistent=keep, old=old, head=method == b"HEAD")
         direct = self._front.direct.get(self._url) if method == b"POST" else None

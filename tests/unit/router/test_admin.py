@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import urllib.request
 from collections.abc import Iterator
+from threading import Thread
 from urllib.error import HTTPError
 
 import pytest
@@ -50,12 +51,24 @@ def test_there_is_nothing_else(url: str) -> None:
         urllib.request.urlopen(url + "/metrics", timeout=5)
 
 
-def test_a_connection_that_says_nothing_keeps_nobody_waiting_for_long(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(admin._Handler, "timeout", 0.05)
-    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))):
-        assert _routes(url).tasks
+def test_connections_that_say_nothing_keep_nobody_waiting_and_hold_up_no_end(fleet: Fleet) -> None:
+    server, thread = admin.serve(0, "127.0.0.1", admin.RoutesPage(fleet, ["n"]))
+    with socket.create_connection(("127.0.0.1", server.server_port)) as one:
+        one.sendall(b"GE")
+        assert _routes(f"http://127.0.0.1:{server.server_port}").tasks
+        ender = Thread(target=admin.end, args=(server, thread))
+        ender.start()
+        ender.join(admin._SILENCE / 2)
+        assert not ender.is_alive()
+
+
+@pytest.mark.parametrize("host", ["::1", "::"])
+def test_it_listens_on_addresses_of_both_kinds(fleet: Fleet, host: str) -> None:
+    server, thread = admin.serve(0, host, admin.RoutesPage(fleet, []))
+    try:
+        assert _routes(f"http://[::1]:{server.server_port}").tasks
+    finally:
+        admin.end(server, thread)
 
 
 def test_an_answer_is_made_once_for_each_state_of_the_fleet(fleet: Fleet) -> None:

@@ -133,6 +133,28 @@ async def test_a_plain_request_that_comes_too_early_waits_for_its_turn(peer: Pee
         await peer.exactly(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n" + body)
 
 
+async def test_what_comes_behind_a_request_that_ends_the_connection_is_dropped_and_does_not_reset_it(
+    front: Front,
+) -> None:
+    """Also a plain request in a read of its own, and more behind it that nobody has read when the answer goes out."""
+    go_on, served = asyncio.Event(), []
+
+    async def slow(scope: Any, _: Any, send: Any) -> None:
+        served.append(scope["path"])
+        await go_on.wait()
+        send.begin(200, [(b"content-length", b"0")])
+        send.end()
+
+    front.app = slow
+    async with connected(front) as peer:
+        for part in (b"POST /last HTTP/1.1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n", ASK, ASK):
+            peer.writer.write(part)
+            await asyncio.sleep(0.01)
+        go_on.set()
+        assert await peer.until_closed() == b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    assert served == ["/last"]
+
+
 async def test_a_body_of_unknown_length_is_sent_in_chunks(peer: Peer) -> None:
     peer.writer.write(b"POST /x%20y?q=1 HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n")
     head = b"HTTP/1.1 200 OK\r\na: b\r\ntransfer-encoding: chunked\r\n\r\n"
