@@ -79,12 +79,18 @@ def test_one_node_can_fail_or_be_drained(deployment: Manifest) -> None:
 
 
 @EACH
-def test_nothing_can_be_reached_but_what_a_service_offers(deployment: Manifest) -> None:
+def test_nothing_can_be_reached_but_what_a_service_offers_and_by_the_operator_the_admin_port(
+    deployment: Manifest,
+) -> None:
+    """Each router says for itself which routes it has: no service could ask all of them."""
     (policy,) = of("NetworkPolicy", deployment)
     assert policy["spec"]["policyTypes"] == ["Ingress"]
     opened = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
     offered = {port["targetPort"] for service in of("Service", deployment) for port in service["spec"]["ports"]}
-    assert opened == offered
+    operator = [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "sunfleet-operator"}}}]
+    admin = [rule for rule in policy["spec"]["ingress"] if {"port": "admin"} in rule["ports"]]
+    assert admin in ([], [{"from": operator, "ports": [{"port": "admin"}]}])
+    assert opened - ({"admin"} if admin else set()) == offered
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert opened <= {port["name"] for port in container["ports"]}
 

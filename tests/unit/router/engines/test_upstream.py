@@ -18,6 +18,7 @@ from sunfleet_router.transport.connection import (
     UpstreamError,
 )
 from sunfleet_router.transport.sockets import Sockets
+from sunfleet_router_streams import until
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -128,8 +129,7 @@ async def test_an_answer_that_is_not_whole_is_an_error(
     async with serving(answering(answer, close_after=1)) as endpoint:
         with pytest.raises(error):
             await fetch(upstream, endpoint)
-        await asyncio.sleep(0.02)
-        assert upstream.open_connections == 0
+        await until(lambda: not upstream.open_connections)
 
 
 @pytest.mark.parametrize("at", [1, 12, len(OK) - 2, len(OK) - 1])
@@ -159,8 +159,7 @@ async def test_a_connection_that_the_engine_wants_closed_is_not_kept(upstream: U
     closing = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
     async with serving(answering(closing, close_after=1)) as endpoint:
         await fetch(upstream, endpoint)
-        await asyncio.sleep(0.02)
-        assert upstream.open_connections == 0
+        await until(lambda: not upstream.open_connections)
 
 
 async def test_a_cancelled_request_closes_its_connection(upstream: Upstream) -> None:
@@ -176,7 +175,7 @@ async def test_a_cancelled_request_closes_its_connection(upstream: Upstream) -> 
         await asyncio.sleep(0.05)
         task.cancel()
         await asyncio.wait_for(left.wait(), 2)
-        assert upstream.open_connections == 0
+        await until(lambda: not upstream.open_connections)  # the pump hears of it before we do
         with pytest.raises(asyncio.CancelledError):
             await task
 
