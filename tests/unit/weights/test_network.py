@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import socket
+import ssl
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +15,7 @@ import pytest
 
 from sunfleet_api.worker import ResolverReport
 from sunfleet_fakes.bucket import FakeBuckets
-from sunfleet_fakes.checkpoints import model_files
+from sunfleet_fakes.checkpoints import model_files, write
 from sunfleet_fakes.hub.server import FakeHub
 from sunfleet_fakes.proxy import FakeProxy
 from sunfleet_fakes.registry import FakeRegistry
@@ -25,6 +28,7 @@ URIS = {
     "gs": "gs://acme/models/maths",
     "oci": "oci://{host}/acme/maths:v1",
 }
+DAMAGED = "-----BEGIN CERTIFICATE-----\nbm90aGluZw==\n-----END CERTIFICATE-----\n"
 
 
 @pytest.fixture(autouse=True)
@@ -106,12 +110,12 @@ def test_the_usual_authorities_stay_trusted(tmp_path: Path, authority: Path) -> 
     from sunfleet_weights.trust import trust
 
     usual = tmp_path / "usual.pem"
-    usual.write_text("usual")
+    usual.write_bytes(b"usual\n" + authority.read_bytes())
     bundle = trust(authority, str(usual), tmp_path)
-    assert bundle.read_bytes() == b"usual\n" + authority.read_bytes()
+    assert bundle.read_bytes() == usual.read_bytes() + b"\n" + authority.read_bytes()
 
 
-@pytest.mark.parametrize("content", [None, "words"])
+@pytest.mark.parametrize("content", [None, "words", DAMAGED], ids=["absent", "words", "damaged"])
 def test_a_bundle_that_cannot_be_read_is_said(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
 ) -> None:
@@ -119,7 +123,69 @@ def test_a_bundle_that_cannot_be_read_is_said(
     if content:
         bundle.write_text(content)
     monkeypatch.setenv("SUNFLEET_WEIGHTS_CA_FILE", str(bundle))
-    assert run("resolve", "hf://acme/base")[1].error_reason == "InvalidBundle"
+    report = run("resolve", "hf://acme/base")[1]
+    assert report.error_reason == "InvalidBundle"
+    assert "caBundle, ca.crt" in report.error_message
+
+
+@pytest.mark.parametrize("content", [None, "words", DAMAGED], ids=["absent", "words", "damaged"])
+@pytest.mark.parametrize("besides", [False, True], ids=["alone", "beside a company's own"])
+@pytest.mark.parametrize("scheme", sorted(URIS))
+def test_usual_certificates_that_cannot_be_read_are_no_fault_of_a_disk(
+    scheme: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, authority: Path, besides: bool,
+    content: str | None,
+) -> None:  # fmt: skip
+    usual = tmp_path / "usual.pem"
+    if content:
+        usual.write_text(content)
+    monkeypatch.setenv("SSL_CERT_FILE", str(usual))
+    if besides:
+        monkeypatch.setenv("SUNFLEET_WEIGHTS_CA_FILE", str(authority))
+    report = run("resolve", URIS[scheme].format(host="store.test"))[1]
+    assert report.error_reason == "InvalidBundle"
+    assert f"SSL_CERT_FILE, {usual}" in report.error_message
+
+
+@pytest.mark.parametrize("uri", ["pvc://models/base", "file:///models/base"])
+def test_where_nothing_is_loaded_over_a_network_its_certificates_do_not_matter(
+    uri: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "nothing.pem"))
+    code, report = run("resolve", uri, "--to", str(write(tmp_path / "base", model_files(1))))
+    assert (code, report.error_message) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ssl.SSLError(1, "[SSL] record layer failure"),
+        socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+        ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"),
+        TimeoutError("timed out"),
+        OSError(errno.ENETUNREACH, "Network is unreachable"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_connection_that_fails_where_nobody_expects_it_is_no_fault_of_a_disk(
+    error: OSError, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("sunfleet_weights.cli.inspect", fails)
+    report = run("resolve", "file:///models/base")[1]
+    assert report.error_reason == "SourceUnreachable"
+    assert (error.strerror or "timed out") in report.error_message
+
+
+def test_a_disk_of_the_network_that_times_out_is_a_disk(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise TimeoutError(errno.ETIMEDOUT, "Connection timed out", "/models/base/config.json")
+
+    monkeypatch.setattr("sunfleet_weights.cli.inspect", fails)
+    report = run("resolve", "file:///models/base")[1]
+    assert report.error_reason == "DiskFailed"
+    assert "/models/base/config.json" in report.error_message
 
 
 @pytest.fixture(scope="module")

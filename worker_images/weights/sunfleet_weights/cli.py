@@ -21,7 +21,7 @@ from sunfleet_api import wire
 from sunfleet_api.download import bytes_of
 from sunfleet_api.worker import ResolverReport, VerificationReport
 from sunfleet_weights.cache import Cache
-from sunfleet_weights.errors import UnsupportedScheme, WeightsError, of_disk
+from sunfleet_weights.errors import UnsupportedScheme, WeightsError, of_system
 from sunfleet_weights.fetch import fetch
 from sunfleet_weights.inspect import encode, inspect, kind_at
 from sunfleet_weights.settings import WeightsSettings, from_environment
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _report(_run(options, from_environment()), options.report)
     except (WeightsError, OSError) as error:
         told = (
-            error if isinstance(error, WeightsError) else of_disk(error, options.to or vars(options).get("cache", ""))
+            error if isinstance(error, WeightsError) else of_system(error, options.to or vars(options).get("cache", ""))
         )
         _log.error("%s: %s", told.reason, told)
         _report(ResolverReport(error_reason=told.reason, error_message=str(told)), options.report)

@@ -16,7 +16,7 @@
     ├── InvalidCheckpoint       files are there and contradict themselves or cannot be read
     ├── ChecksumMismatch        what arrived is not what was promised
     ├── InvalidCredentials      the Secret's content cannot be read
-    ├── InvalidBundle           the certificates to trust cannot be read
+    ├── InvalidBundle           certificates to trust cannot be read
     ├── NotEnoughSpace          the target or the cache cannot hold the files
     ├── TargetInUse             the target holds files that no fetch wrote, or cannot be written
     ├── DiskFailed              reading or writing a file failed otherwise
@@ -31,10 +31,14 @@
 from __future__ import annotations
 
 import errno
+import socket
+import ssl
 from typing import Final
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REFUSED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_NETWORK: Final = (ssl.SSLError, socket.gaierror, ConnectionError, TimeoutError)
+_NO_WAY: Final = frozenset({errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH})
 
 
 class WeightsError(Exception):
@@ -113,6 +117,17 @@ class EngineUnreachable(WeightsError): ...  # noqa: N818
 
 
 class EngineRefused(WeightsError): ...  # noqa: N818
+
+
+def of_system(error: OSError, where: str = "") -> WeightsError:
+    """What the system refused, a connection or a file, as ours; ``where`` as in :func:`of_disk`."""
+    # Disks time out as well, but then the error names a file.
+    if error.filename is None and (isinstance(error, _NETWORK) or error.errno in _NO_WAY):
+        return SourceUnreachable(
+            f"a connection failed ({error.strerror or error or type(error).__name__}): check the address, the proxy,"
+            " the CA bundle and the network policy"
+        )
+    return of_disk(error, where)
 
 
 def of_disk(error: OSError, where: str = "") -> WeightsError:

@@ -13,7 +13,7 @@ from obstore.store import GCSStore, S3Store
 
 from sunfleet_api.weights import WeightsUri, parse_uri
 from sunfleet_weights.bucket import BucketFolder, Store
-from sunfleet_weights.errors import InvalidCredentials, InvalidUri
+from sunfleet_weights.errors import InvalidBundle, InvalidCredentials, InvalidUri
 from sunfleet_weights.hub import HubRepository
 from sunfleet_weights.image import ImageFiles
 from sunfleet_weights.local import LocalFolder
@@ -34,16 +34,33 @@ _LOGIN_FILES: Final = (".dockerconfigjson", "config.json")
 
 @contextmanager
 def opened(text: str, mounted: str, settings: WeightsSettings) -> Iterator[Source]:
-    """The place that a URI names; a claim is where it is ``mounted``. Raises :class:`.errors.InvalidUri`."""
-    with httpx2.Client(headers={"User-Agent": _USER_AGENT}) as client:
-        yield _source(text, mounted, settings, client)
+    """The place that a URI names; a claim is where it is ``mounted``.
 
-
-def _source(text: str, mounted: str, settings: WeightsSettings, client: httpx2.Client) -> Source:
+    Raises :class:`.errors.InvalidUri`, :class:`.errors.InvalidBundle`.
+    """
     try:
         uri = parse_uri(text)
     except ValueError as error:
         raise InvalidUri(str(error)) from error
+    if uri.scheme in {"pvc", "file"}:  # no connection, so no certificates either
+        folder = Path(mounted if uri.scheme == "pvc" else mounted or uri.location)
+        yield LocalFolder(text, folder, settings.sunfleet_weights_workers)
+        return
+    with _client(settings) as client:
+        yield _source(uri, settings, client)
+
+
+def _client(settings: WeightsSettings) -> httpx2.Client:
+    try:
+        return httpx2.Client(headers={"User-Agent": _USER_AGENT})
+    except OSError as error:  # it reads the certificates at once
+        where = settings.ssl_cert_file or "the system's certificates"
+        raise InvalidBundle(
+            f"SSL_CERT_FILE, {where}: {error.strerror or error}: name a file of PEM certificates"
+        ) from error
+
+
+def _source(uri: WeightsUri, settings: WeightsSettings, client: httpx2.Client) -> Source:
     workers = settings.sunfleet_weights_workers
     match uri.scheme:
         case "hf":
@@ -54,13 +71,9 @@ def _source(text: str, mounted: str, settings: WeightsSettings, client: httpx2.C
         case "s3" | "gs":
             name = f"{uri.scheme}://{uri.location}" + (f"/{uri.path}" if uri.path else "")
             return BucketFolder(name, _store(uri, settings), uri.path, uri.revision, workers=workers)
-        case "oci":
+        case _:
             login, plain_http = _login(uri, settings), settings.oci_plain_http
             return ImageFiles(Repository(uri.location, login, plain_http=plain_http, client=client), uri.revision)
-        case "pvc":
-            return LocalFolder(text, Path(mounted), workers)
-        case _:
-            return LocalFolder(text, Path(mounted or uri.location), workers)
 
 
 def _store(uri: WeightsUri, settings: WeightsSettings) -> Store:

@@ -21,16 +21,27 @@ _BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
 def trust(extra: Path, usual: str, scratch: Path) -> Path:
     """Write usual and extra certificates into one file in ``scratch`` and make it ``SSL_CERT_FILE``, which OpenSSL,
     the hub's and the stores' clients read. ``usual``: the file of the usual ones, empty for the system's.
+
+    Raises :class:`.errors.InvalidBundle`.
     """
-    try:
-        added = extra.read_bytes()
-    except OSError as error:
-        raise InvalidBundle(f"caBundle: {error}: check the ConfigMap and its key") from error
-    if _BEGIN not in added:
-        raise InvalidBundle(f"caBundle: {extra.name} holds no PEM certificate")
-    known = [Path(usual)] if usual else _SYSTEM
-    base = next((path.read_bytes() for path in known if path.is_file()), b"")
+    added = _certificates(extra, f"caBundle, {extra.name}", "check the ConfigMap and its key")
+    if usual:
+        base = _certificates(Path(usual), f"SSL_CERT_FILE, {usual}", "name a file of PEM certificates")
+    else:
+        base = next((path.read_bytes() for path in _SYSTEM if path.is_file()), b"")
     bundle = scratch / "ca-bundle.pem"
     bundle.write_bytes(base + b"\n" + added)
     os.environ["SSL_CERT_FILE"] = str(bundle)
     return bundle
+
+
+def _certificates(path: Path, what: str, mend: str) -> bytes:
+    """The file's content, once OpenSSL has taken it."""
+    try:
+        content = path.read_bytes()
+        if _BEGIN not in content:
+            raise InvalidBundle(f"{what}: it holds no PEM certificate: {mend}")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except OSError as error:  # of the file, or of OpenSSL: a damaged certificate
+        raise InvalidBundle(f"{what}: {error.strerror or error}: {mend}") from error
+    return content
