@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -108,3 +109,57 @@ def test_a_request_that_is_taken_back_before_it_begins_is_no_failure(world: Worl
     world.supply.step()
     assert world.downloads == []
     assert list((world.root / FAILURES).iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [KeyError("weight_map"), RuntimeError("of a library")])
+def test_whatever_a_download_raises_is_told_and_tried_again(world: World, error: Exception) -> None:
+    world.error = error
+    world.ask()
+    for _ in range(3):
+        world.supply.step()
+    told = Failure.model_validate_json((world.root / FAILURES / "sha256-aa.json").read_text())
+    assert (told.reason, len(world.downloads)) == (type(error).__name__, 1)
+    world.error, world.now = None, 5.0
+    world.supply.step()
+    assert world.entry.is_dir()
+
+
+def test_a_full_disk_that_takes_not_even_the_reason_ends_nothing_and_is_given_room_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, *_: Any, **__: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    world.error = OSError(errno.ENOSPC, "No space left on device")
+    asked = world.ask()
+    with monkeypatch.context() as patched:
+        write = Path.write_text
+        patched.setattr(Path, "write_text", lambda path, text: (full if FAILURES in path.parts else write)(path, text))
+        for _ in range(3):
+            world.supply.step()
+    assert len(world.downloads) == 1, "tried again without a pause"
+    assert list((world.root / ".partial").iterdir()) == []
+    world.now = 5.0
+    world.supply.step()
+    told = Failure.model_validate_json((world.root / FAILURES / "sha256-aa.json").read_text())
+    assert told.reason == "NotEnoughSpace"
+    assert asked.exists()
+
+
+def test_a_request_that_cannot_be_read_is_told_and_holds_up_no_other(world: World) -> None:
+    world.ask().unlink()
+    (world.root / REQUESTS / "sha256-aa.json").mkdir()
+    world.ask("sha256:bb")
+    for _ in range(2):
+        world.supply.step()
+    assert (world.root / "sha256-bb").is_dir()
+    told = Failure.model_validate_json((world.root / FAILURES / "sha256-aa.json").read_text())
+    assert told.reason == "DiskFailed"
+
+
+def test_a_connection_that_breaks_under_a_download_is_no_fault_of_the_disk(world: World) -> None:
+    world.error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+    world.ask()
+    world.supply.step()
+    told = Failure.model_validate_json((world.root / FAILURES / "sha256-aa.json").read_text())
+    assert told.reason == "SourceUnreachable"

@@ -16,15 +16,14 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from pydantic import ValidationError
-
 from sunfleet_api.pooling import FAILURES, REQUESTS, Failure, Request
-from sunfleet_weights.errors import WeightsError, of_disk
+from sunfleet_weights.errors import NotEnoughSpace, WeightsError, of_system
 from sunfleet_weights.fetch import fetch
 from sunfleet_weights.settings import WeightsSettings, from_environment
 from sunfleet_weights.sources import opened
@@ -74,23 +73,28 @@ class Supply:
     def _bring(self, name: str, path: Path) -> None:
         partial, failure = self._root / _PARTIAL / name, self._root / FAILURES / f"{name}.json"
         try:
-            raw = path.read_bytes()
-        except FileNotFoundError:
-            return  # taken back before it began
-        try:
+            raw = _read(path)
+            if raw is None:
+                return  # taken back before it began
             self._download(Request.model_validate_json(raw), partial)
             partial.replace(self._root / name)
-        except (WeightsError, ValidationError, OSError) as error:
-            told = of_disk(error, str(partial)) if isinstance(error, OSError) else error
-            reason = told.reason if isinstance(told, WeightsError) else type(told).__name__
-            _log.warning("%s: %s: %s", name, reason, told)
-            failure.write_text(Failure(reason=reason, message=str(told)).model_dump_json())
-            before = self._trouble.get(name)
-            pause = min(before.pause * 2, _LAST_RETRY_SECONDS) if before else _FIRST_RETRY_SECONDS
-            self._trouble[name] = _Trouble(self._clock() + pause, pause)
-            return
-        failure.unlink(missing_ok=True)
-        self._trouble.pop(name, None)
+            failure.unlink(missing_ok=True)
+        except Exception as error:  # noqa: BLE001 - of place, disk or a library: it is told, and the others go on
+            told = of_system(error, str(partial)) if isinstance(error, OSError) else error
+            if isinstance(told, NotEnoughSpace):
+                shutil.rmtree(partial, ignore_errors=True)  # room for the others, and for the reason
+            self._put_off(name, told, failure)
+        else:
+            self._trouble.pop(name, None)
+
+    def _put_off(self, name: str, error: Exception, failure: Path) -> None:
+        before = self._trouble.get(name)
+        pause = min(before.pause * 2, _LAST_RETRY_SECONDS) if before else _FIRST_RETRY_SECONDS
+        self._trouble[name] = _Trouble(self._clock() + pause, pause)
+        reason = error.reason if isinstance(error, WeightsError) else type(error).__name__
+        _log.warning("%s: %s: %s", name, reason, error, exc_info=None if isinstance(error, WeightsError) else error)
+        with suppress(OSError):  # the disk that is the reason; the log has it
+            failure.write_text(Failure(reason=reason, message=str(error)).model_dump_json())
 
     def _tidy(self, wanted: set[str]) -> None:
         for folder in (*self._root.glob(_ENTRY), *(self._root / _PARTIAL).glob(_ENTRY)):
@@ -98,9 +102,17 @@ class Supply:
                 shutil.rmtree(folder, ignore_errors=True)
         for path in (self._root / FAILURES).glob("*.json"):
             if path.stem not in wanted:
-                path.unlink(missing_ok=True)
-        for name in self._trouble.keys() - wanted:
+                with suppress(OSError):  # the next step tries again
+                    path.unlink(missing_ok=True)
+        for name in set(self._trouble).difference(wanted):
             del self._trouble[name]
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def downloading(settings: WeightsSettings) -> Download:
