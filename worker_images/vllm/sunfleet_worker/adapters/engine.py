@@ -27,7 +27,8 @@ class EngineAdapters:
             raise LoadError(answer.error.message)
 
     async def drop(self, name: str) -> None:
-        """Out of the registry, then out of memory; fine when it is not there."""
-        known = self._models.lora_requests.pop(name, None)
+        """Out of memory, then out of the registry, whose entry a second try needs; fine when it is not there."""
+        known = self._models.lora_requests.get(name)
         if known is not None:
             await self._engine.remove_lora(known.lora_int_id)
+            self._models.lora_requests.pop(name, None)
