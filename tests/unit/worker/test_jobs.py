@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -50,3 +51,24 @@ async def test_a_job_that_is_cancelled_or_done_ends_nothing(interrupts: list[int
         await waiting
     await asyncio.sleep(0)
     assert interrupts == []
+
+
+@pytest.mark.parametrize(
+    ("drain", "other", "code"),
+    [
+        (asyncio.sleep, _waits, 0),
+        (_waits, _waits, 1),  # the server ended by itself: the engine died
+        (_waits, _fails, 1),
+        (_fails, _waits, 1),
+        (asyncio.sleep, _fails, 1),
+    ],
+)
+async def test_only_an_end_after_a_drain_is_a_good_one(
+    interrupts: list[int], drain: Callable[..., Any], other: Callable[..., Any], code: int
+) -> None:
+    both = [jobs.started("a job", work(0) if work is asyncio.sleep else work()) for work in (drain, other)]
+    await asyncio.sleep(0.01)
+    assert jobs.exit_code(both[0], both[1:]) == code
+    for job in both:
+        job.cancel()
+    assert len(interrupts) == [drain, other].count(_fails)

@@ -41,8 +41,7 @@ def main() -> int:
     # Only now: importing the engine takes seconds and reads the environment.
     from sunfleet_worker.launch import run  # noqa: PLC0415
 
-    run(plan.args, settings)
-    return 0
+    return run(plan.args, settings)
 
 
 def _exit_at_once(signum: int, _: object) -> None:

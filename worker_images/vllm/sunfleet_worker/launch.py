@@ -44,8 +44,8 @@ from sunfleet_worker.selfcheck.run import run_until_passed
 _KV_USAGE = "vllm:kv_cache_usage_perc"
 
 
-def run(args: Sequence[str], settings: WorkerSettings) -> None:
-    """Serve until SIGTERM; returns after a drain.
+def run(args: Sequence[str], settings: WorkerSettings) -> int:
+    """Serve until SIGTERM; the exit code, 0 after a drain.
 
     Raises:
         SystemExit: the engine does not know an argument.
@@ -56,10 +56,10 @@ def run(args: Sequence[str], settings: WorkerSettings) -> None:
     metrics = PodMetrics(settings.role)
     with running_engine(parsed) as engine:
         engine.output_processor = step_by_step(engine.output_processor, metrics.count_computed_prompt)
-        uvloop.run(_serve(engine, parsed, settings, metrics))
+        return uvloop.run(_serve(engine, parsed, settings, metrics))
 
 
-async def _serve(engine: AsyncLLM, args: Namespace, settings: WorkerSettings, metrics: PodMetrics) -> None:
+async def _serve(engine: AsyncLLM, args: Namespace, settings: WorkerSettings, metrics: PodMetrics) -> int:
     await engine.reset_mm_cache()  # drops the inputs of the engine's own start-up profile
     _, sock = setup_server(args, reuse_port=False)
     if settings.metrics_port:  # the API's port has them too, but a NetworkPolicy tells ports apart, not paths
@@ -70,16 +70,16 @@ async def _serve(engine: AsyncLLM, args: Namespace, settings: WorkerSettings, me
         shelf = Shelf(standing) if settings.adapters_path else None
         traffic = install(app, settings, watched, metrics, standing, engine_version, shelf)
         pod = Pod(app, watched, settings, metrics, _kv_in_use)
-        beside = [
-            jobs.started("the drain", _drain_on_sigterm(engine, app, traffic, settings.drain_timeout_seconds)),
-            jobs.started("the self-check", _prove(pod, app, standing, traffic)),
-        ]
+        leaving = jobs.started("the drain", _drain_on_sigterm(engine, app, traffic, settings.drain_timeout_seconds))
+        beside = [jobs.started("the self-check", _prove(pod, app, standing, traffic))]
         if shelf is not None:
             beside.append(jobs.started("the keeper of adapters", _keep_adapters(app, watched, settings, shelf)))
         shutdown = await serve_http(app, sock=sock, **_http_options(args))
-        for job in beside:
+        code = jobs.exit_code(leaving, beside)
+        for job in (leaving, *beside):
             job.cancel()
         await shutdown
+        return code
     finally:
         sock.close()
 
