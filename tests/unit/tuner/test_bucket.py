@@ -22,6 +22,10 @@ def bucket(store: MemoryStore, prefix: str = "team/maths") -> Bucket:
     return Bucket(f"s3://bucket/{prefix}", store, prefix)
 
 
+def mirroring(store: MemoryStore, work: Path) -> Mirror:
+    return Mirror(bucket(store), work, bucket(store, "team/maths.runs"), work / "runs")
+
+
 def write(folder: Path, **files: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
@@ -59,7 +63,7 @@ def test_what_is_not_there_is_nothing(store: MemoryStore, tmp_path: Path) -> Non
 
 
 def test_checkpoints_follow_the_run_and_old_ones_go(store: MemoryStore, tmp_path: Path) -> None:
-    mirror = Mirror(bucket(store), tmp_path)
+    mirror = mirroring(store, tmp_path)
     write(tmp_path / "step-1", module="m", record="r")
     write(tmp_path / ".step-new", module="half")
     mirror.copy()
@@ -72,13 +76,23 @@ def test_checkpoints_follow_the_run_and_old_ones_go(store: MemoryStore, tmp_path
     assert bucket(store).names() == ["metrics.jsonl", "step-2/module.json", "step-2/record.json"]
 
 
+def test_what_trackers_wrote_goes_with_each_checkpoint(store: MemoryStore, tmp_path: Path) -> None:
+    mirror, events = mirroring(store, tmp_path), bucket(store, "team/maths.runs")
+    write(tmp_path / "runs" / "sunfleet", first="{}")
+    mirror.copy()
+    assert events.names() == [], "no attempt goes on from here"
+    write(tmp_path / "step-1", record="r")
+    mirror.copy()
+    assert events.names() == ["sunfleet/first.json"]
+
+
 def test_a_checkpoint_is_one_only_once_its_record_has_arrived(
     store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "step-1", record="r", weights="m")
     order: list[str] = []
     monkeypatch.setattr(obstore, "put", lambda _, path, __: order.append(path))
-    Mirror(bucket(store), tmp_path).copy()
+    mirroring(store, tmp_path).copy()
     assert order == ["team/maths/step-1/weights.json", "team/maths/step-1/record.json"]
 
 
@@ -86,14 +100,14 @@ def test_a_new_pod_does_not_send_again_what_an_earlier_one_sent(
     store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "old" / "step-1", module="m", record="r")
-    Mirror(bucket(store), tmp_path / "old").copy()
+    mirroring(store, tmp_path / "old").copy()
     bucket(store).pull(tmp_path / "new")
     monkeypatch.setattr(obstore, "put", lambda *_: pytest.fail("sent again"))
-    Mirror(bucket(store), tmp_path / "new").copy()
+    mirroring(store, tmp_path / "new").copy()
 
 
 def test_the_end_of_a_run_copies_what_is_left(store: MemoryStore, tmp_path: Path) -> None:
-    mirror = Mirror(bucket(store), tmp_path)
+    mirror = mirroring(store, tmp_path)
     mirror.start()
     write(tmp_path / "step-1", record="r")
     mirror.stop()

@@ -14,6 +14,7 @@ from sunfleet_api.tuning import EXIT_HOPELESS, QuantizeJob, TuneJob, TuningRepor
 from sunfleet_tuner import commands, job
 from sunfleet_tuner.bucket import Bucket
 from sunfleet_tuner.commands import typed
+from sunfleet_tuner.errors import StoreFailed
 from sunfleet_tuner.job_settings import JobSettings
 
 # The work: leaves a module, or fails as its settings say.
@@ -38,7 +39,7 @@ output.mkdir(parents=True)
 (output / "golden.json").write_text("{}")
 if config.get("trackers"):
     runs = output.with_name(output.name + ".runs") / "sunfleet"
-    runs.mkdir(parents=True)
+    runs.mkdir(parents=True, exist_ok=True)
     (runs / "events").write_text("")
 meta = {"tuned_against": "sha256:d", "kv_fingerprint": {"version": 1, "digest": "k"}, "metrics": {"steps": 2.0}}
 (output / "sunfleet.json").write_text(json.dumps(meta))
@@ -123,6 +124,27 @@ def test_what_tensorboard_shows_follows_a_module_into_its_bucket(
 ) -> None:
     start(monkeypatch, tmp_path, output="s3://store/maths", settings={"trackers": "tensorboard"})
     assert Bucket.of("s3://store/maths.runs", {}).names() == ["sunfleet/events"]
+
+
+def test_what_an_earlier_pod_left_for_tensorboard_is_kept_and_there_before_the_module(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: MemoryStore
+) -> None:
+    (tmp_path / "earlier").mkdir()
+    (tmp_path / "earlier" / "events-1").touch()
+    runs = Bucket.of("s3://store/maths.runs", {})
+    runs.beside("/sunfleet").push(tmp_path / "earlier")
+    push = Bucket.push
+
+    def lost(bucket: Bucket, folder: Path, *, last: str = "") -> None:
+        push(bucket, folder, last=last)
+        if last == "sunfleet.json":
+            raise StoreFailed("the node is lost")
+
+    monkeypatch.setattr(Bucket, "push", lost)
+    code, _ = start(monkeypatch, tmp_path, output="s3://store/maths", settings={"trackers": "tensorboard"})
+    assert code == 1
+    assert runs.names() == ["sunfleet/events", "sunfleet/events-1"]
+    assert sorted(path.name for path in (tmp_path / "out.runs" / "sunfleet").iterdir()) == ["events", "events-1"]
 
 
 def test_pods_but_the_first_write_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: MemoryStore) -> None:

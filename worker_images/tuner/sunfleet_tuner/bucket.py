@@ -102,10 +102,12 @@ class Bucket:
 
 
 class Mirror:
-    """Checkpoints of a work folder, copied as they appear. They appear whole and never change; old ones go."""
+    """Checkpoints of a work folder, copied as they appear. They appear whole and never change; old ones go. With each
+    go the ``runs``, what trackers wrote until then, into a bucket of their own.
+    """
 
-    def __init__(self, bucket: Bucket, work: Path) -> None:
-        self._bucket, self._work = bucket, work
+    def __init__(self, bucket: Bucket, work: Path, events: Bucket, runs: Path) -> None:
+        self._bucket, self._work, self._events, self._runs = bucket, work, events, runs
         self._known = {name.partition("/")[0] for name in bucket.names() if name.endswith(f"/{_RECORD}")}
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="mirror", daemon=True)
@@ -126,9 +128,10 @@ class Mirror:
             Bucket.beside(self._bucket, f"/{name}").push(self._work / name, last=_RECORD)
         for name in sorted(self._known - here) if here else ():
             self._bucket.remove(name)
-        notes = [path for path in self._work.glob("*.jsonl") if path.is_file()] if here != self._known else []
-        for path in notes:
-            self._bucket.push_file(path)
+        if here != self._known:
+            for path in self._work.glob("*.jsonl"):
+                self._bucket.push_file(path)
+            self._events.push(self._runs)
         self._known = here or self._known
 
     def _follow(self) -> None:

@@ -83,7 +83,7 @@ def run(pod: Pod) -> TuningReport:
 
 def _tune(job: TuneJob, pod: Pod) -> TuningReport:
     output, speaks = Path(job.output_path), pod.settings.index == 0
-    work = output.with_name(f"{output.name}.work")
+    work, runs = output.with_name(f"{output.name}.work"), output.with_name(f"{output.name}.runs")
     config = {
         **job.settings,
         "data": _rows(job.data, job.data_path, pod, "train"),
@@ -94,7 +94,7 @@ def _tune(job: TuneJob, pod: Pod) -> TuningReport:
     file = pod.scratch / "tune.yaml"
     file.write_text(yaml.safe_dump(commands.typed(config)))
     bucket = _bucket(job.output, pod) if speaks else None
-    mirror = _resume(bucket, output, work) if bucket else None
+    mirror = _resume(bucket, output, work, runs) if bucket else None
     try:
         _watch(commands.tune(job, file, pod.failure, pod.settings.index), pod)
     finally:
@@ -103,8 +103,8 @@ def _tune(job: TuneJob, pod: Pod) -> TuningReport:
     if not speaks:
         return TuningReport()
     if bucket is not None:
+        bucket.beside(".runs").push(runs)  # before the module, with which no later attempt would make them again
         bucket.push(output, last="sunfleet.json")
-        bucket.beside(".runs").push(output.with_name(f"{output.name}.runs"))
         bucket.beside(".work").remove()
     return tuned(output)
 
@@ -141,13 +141,15 @@ def _bucket(uri: str, pod: Pod) -> Bucket | None:
     return Bucket.of(uri, pod.settings.output) if parse_uri(uri).scheme in SCHEMES else None
 
 
-def _resume(bucket: Bucket, output: Path, work: Path) -> Mirror:
+def _resume(bucket: Bucket, output: Path, work: Path, runs: Path) -> Mirror:
     """What an earlier pod left in the bucket, here again; and a mirror for what this one makes."""
     if "sunfleet.json" in bucket.names():
         bucket.pull(output)
     beside = bucket.beside(".work")
     beside.pull(work)
-    mirror = Mirror(beside, work)
+    events = bucket.beside(".runs")
+    events.pull(runs)
+    mirror = Mirror(beside, work, events, runs)
     mirror.start()
     return mirror
 
