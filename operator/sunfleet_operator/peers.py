@@ -14,6 +14,7 @@ _PART: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _DNS: Final = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _KEY: Final = re.compile(rf"({_DNS}(\.{_DNS})*/)?{_PART}")
 _VALUE: Final = re.compile(rf"({_PART})?")
+_LEADING_ZEROS: Final = re.compile(r"(?<![0-9])0+(?=[0-9])")
 
 
 def _label_key(text: str) -> str:
@@ -29,10 +30,12 @@ def _label_value(text: str) -> str:
 
 
 def _network(text: str) -> str:
+    """As every API server takes it: older ones also took bits behind the prefix, and zeros in front of decimals."""
     if "/" not in text:
         raise ValueError(f"{text!r} is no network: say how long its prefix is, such as {text}/32")
-    ip_network(text)  # its own error says what is wrong
-    return text
+    if ":" not in text:
+        text = _LEADING_ZEROS.sub("", text)
+    return str(ip_network(text, strict=False))  # its own error says what is wrong
 
 
 LabelKey = Annotated[str, AfterValidator(_label_key)]
@@ -101,5 +104,5 @@ class PeerSetting(_Written):
         return self
 
     def manifest(self) -> dict[str, Any]:
-        """As it stands in a policy: what was written, no more."""
+        """As it stands in a policy: what was written, no more, each network by its own address."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)

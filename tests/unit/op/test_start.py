@@ -28,7 +28,7 @@ def test_a_variable_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch
         ('[{"podSelector": {"matchExpressions": [{"key": "a", "operator": "in"}]}}]', r"operator: must be 'In'"),
         ('[{"podSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}]', r"values go with"),
         ('[{"ipBlock": {"cidr": "10.0.0.1"}}]', r"cidr: '10\.0\.0\.1' is no network"),
-        ('[{"ipBlock": {"cidr": "10.0.0.1/8"}}]', r"cidr: 10\.0\.0\.1/8 has host bits set"),
+        ('[{"ipBlock": {"cidr": "10.0.0.0/33"}}]', r"cidr: '10\.0\.0\.0/33' does not appear to be"),
         ('[{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["11.0.0.0/16"]}}]', r"does not lie within 10\.0\.0\.0/8"),
         ('[{"ipBlock": {"cidr": "10.0.0.0/8"}, "podSelector": {}}]', r"or else ipBlock"),
         ('[{"podSelector": {}', r"NETWORK, or a variable .*: must be JSON"),
@@ -64,3 +64,22 @@ def test_a_peer_stands_in_the_policy_as_it_was_written(monkeypatch: pytest.Monke
     visitors = Settings().visitors
     assert visitors is not None
     assert visitors.routers == (peer,)
+
+
+@pytest.mark.parametrize(
+    ("written", "stands"),
+    [
+        ({"cidr": "10.0.0.5/8"}, {"cidr": "10.0.0.0/8"}),
+        ({"cidr": "010.0.0.0/08"}, {"cidr": "10.0.0.0/8"}),
+        ({"cidr": "10.0.0.5/8", "except": ["10.001.0.7/16"]}, {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}),
+        ({"cidr": "fd00::1/8"}, {"cidr": "fd00::/8"}),
+        ({"cidr": "0.0.0.0/0"}, {"cidr": "0.0.0.0/0"}),
+    ],
+)
+def test_a_network_that_older_api_servers_take_stands_as_the_one_that_it_means(
+    monkeypatch: pytest.MonkeyPatch, written: dict[str, Any], stands: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("SUNFLEET_OPERATOR_NETWORK__ROUTERS", json.dumps([{"ipBlock": written}]))
+    visitors = Settings().visitors
+    assert visitors is not None
+    assert visitors.routers == ({"ipBlock": stands},)
