@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from sunfleet_api.routes import Routes, Taken, digest
 from sunfleet_operator.references import model_name
 from sunfleet_operator.types import MODEL, Json, Key, full_name, status_of
 
 KNOWN: Final = "known"  # of a SharedDecoder
+
+# Of one router. "old": of a version that does not say what it has; what it has is not judged. None: no answer.
+Answer = Routes | Literal["old"] | None
 
 
 @dataclass(frozen=True)

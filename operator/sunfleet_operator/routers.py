@@ -1,8 +1,8 @@
 """Asks routers which routes they act on, while there is something that they may not have taken over yet.
 
 A router is Ready only once it has read everything, and what it has read it keeps: so after a look at all of them
-nothing is asked until a status publishes something else, but whether there is any router at all. Only the leading
-process asks.
+nothing is asked until a status publishes something else, but who is there, and whom a new router serves. Only the
+leading process asks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 import aiohttp
 from pydantic import ValidationError
@@ -20,8 +20,9 @@ from pydantic import ValidationError
 from sunfleet_api.conditions import ConditionType
 from sunfleet_api.routes import PATH, Routes
 from sunfleet_operator.cluster import ClusterError
-from sunfleet_operator.heard import Heard, Lookup, said_of, wanted_of
+from sunfleet_operator.heard import Answer, Heard, Lookup, said_of, wanted_of
 from sunfleet_operator.observe import Reader
+from sunfleet_operator.presence import Attended, Presence, State
 from sunfleet_operator.types import DECODER, MODEL, Json, Key, is_terminating, name_of, ready_since, spec_of, status_of
 
 logger = logging.getLogger(__name__)
@@ -32,12 +33,7 @@ _LONGEST: Final = 5.0
 _REST: Final = 15.0
 # Routers that have a working watch need a fraction of a second.
 _LATE: Final = 10.0
-# A single router that is replaced is away for a moment: no reason to tell everybody that there is none.
-_AWAY: Final = 30.0
 _ANSWER_SECONDS: Final = 3.0
-
-# "old": a router of a version that does not say what it has; what it has is not judged.
-Answer = Routes | Literal["old"] | None
 
 
 class Ports(Protocol):
@@ -49,13 +45,16 @@ class Ports(Protocol):
 
 @dataclass
 class _Pending:
-    """An object whose published state some router did not have when it was last asked."""
+    """An object whose published state some router did not have when it was last asked.
+
+    ``since`` some router has not had what was wanted, be it this or what was wanted before it; ``late``: by name, who
+    has not for too long, and whether it is because it does not answer.
+    """
 
     live: Json
     wanted: str
     since: float
-    late: bool = False
-    behind: tuple[str, ...] = ()
+    late: tuple[tuple[str, bool], ...] = ()
 
 
 @dataclass
@@ -68,44 +67,43 @@ class Routers:
     changed: Callable[[Key], None]
     everyone: Callable[[], Iterable[Key]]
     clock: Callable[[], float] = time.monotonic
-    _answers: dict[str, Answer] = field(default_factory=dict)  # by name, of the Ready routers
-    _asked: bool = False
+    _time: Attended = field(init=False)
+    _there: Presence = field(init=False)
+    _told: Mapping[str, State] = field(default_factory=dict)  # by namespace, what its objects were queued for
     _problem: str = ""
-    _seen: float | None = None  # when there was a Ready router
-    _none: bool = False  # everyone was told that there is none
     _pending: dict[Key, _Pending] = field(default_factory=dict)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def __post_init__(self) -> None:
+        self._time = Attended(self.clock)
+        self._there = Presence(self._time.now)
+
     def heard(self, key: Key, live: Json) -> Heard | None:
         """For a reconcile: what routers say of an object. ``None`` where they are not asked, or cannot say it."""
-        if self.lookup is None or (self._answers and all(answer == "old" for answer in self._answers.values())):
+        state = self._there.of(key.namespace)
+        if self.lookup is None or state == "unjudged":
             return None
-        known = self._asked and (bool(self._answers) or self._nobody())
         waiting = self._pending.get(key)
         return Heard(
-            dict(self._said(key, live)) if known else {},
-            asked=known,
+            self._said(key, live),
+            asked=state != "away",
             problem=self._problem,
-            elsewhere=sum(isinstance(a, Routes) and not a.serves(key.namespace) for a in self._answers.values()),
-            late=waiting is not None and waiting.late,
+            elsewhere=self._there.elsewhere(key.namespace),
+            late=waiting is not None and bool(waiting.late),
         )
 
     def published(self, key: Key, live: Json | None) -> None:
         """An object as its status is now: routers are asked until they have it. None: it is gone."""
         if self.lookup is None or key.kind not in {MODEL, DECODER}:
             return
-        if live is None:
+        wanted = "" if live is None else wanted_of(key, live)
+        if live is None or not wanted or _taken(self._said(key, live), wanted):
             self._pending.pop(key, None)
             return
-        wanted = wanted_of(key, live)
-        waiting = self._pending.get(key)
-        if not wanted or self._heard_taken(key, live, wanted):
-            self._pending.pop(key, None)
-        elif waiting is not None and waiting.wanted == wanted:
-            waiting.live = live
-        else:
-            self._pending[key] = _Pending(live, wanted, self.clock())
+        waiting = self._pending.setdefault(key, _Pending(live, "", self._time.now()))
+        if waiting.wanted != wanted:
             self._wake.set()
+        waiting.live, waiting.wanted = live, wanted
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -132,55 +130,58 @@ class Routers:
         except ClusterError as error:
             logger.warning("cannot look for routers: %s", error)
             self._problem = f"the operator cannot look for routers: {error}"
+            self._time.looked(works=False)
             return
-        ready = [pod for pod in found if ready_since(pod) is not None and not is_terminating(pod)]
+        self._time.looked(works=True)
         self._problem = f"{len(found)} pods in namespace {self.lookup.namespace} have the routers' labels"
-        await self._ask(ready)
+        answers = await self._ask([pod for pod in found if ready_since(pod) is not None and not is_terminating(pod)])
+        self._there.looked(answers, set(map(name_of, found)))
         self._settle()
-        if self._none != self._nobody():
-            self._none = not self._none
-            for key in self.everyone():
-                self.changed(key)
+        self._tell()
 
-    async def _ask(self, ready: Sequence[Json]) -> None:
-        names_ready = {name_of(pod) for pod in ready}
-        if ready:
-            self._seen = self.clock()
-        first = not self._asked or not self._answers
-        if ready and (self._pending or first):
-            self._answers = dict(await self.ports.ask(ready))
-        else:
-            self._answers = {name: said for name, said in self._answers.items() if name in names_ready}
-        self._asked = True
-
-    def _nobody(self) -> bool:
-        """No router, and not only for a moment."""
-        return self._asked and not self._answers and (self._seen is None or self.clock() - self._seen > _AWAY)
+    async def _ask(self, ready: Sequence[Json]) -> Mapping[str, Answer]:
+        """Nobody, at rest, but a new one: which namespaces it serves."""
+        known, names = self._there.answers, list(map(name_of, ready))
+        if ready and (self._pending or not known.keys() >= set(names)):
+            return await self.ports.ask(ready)
+        return {name: known[name] for name in names}
 
     def _settle(self) -> None:
         for key, waiting in list(self._pending.items()):
-            if self._heard_taken(key, waiting.live, waiting.wanted):
+            said, late = self._said(key, waiting.live), waiting.late
+            if not said:  # nobody to wait for; whoever comes has as long as anybody
+                waiting.since, late = self._time.now(), ()
+            elif _taken(said, waiting.wanted):
                 del self._pending[key]
                 if not _told_synced(waiting.live):
                     self.changed(key)
                 continue
-            behind = tuple(sorted(name for name, said in self._said(key, waiting.live) if said != waiting.wanted))
-            late = bool(behind) and self.clock() - waiting.since > _LATE
-            if late and (not waiting.late or behind != waiting.behind):
-                waiting.late, waiting.behind = True, behind
+            elif self._time.now() - waiting.since > _LATE:
+                late = tuple(sorted((name, one is None) for name, one in said.items() if one != waiting.wanted))
+            if late != waiting.late:
+                waiting.late = late
                 self.changed(key)
 
-    def _heard_taken(self, key: Key, live: Json, wanted: str) -> bool:
-        said = [said for _, said in self._said(key, live)]
-        return bool(said) and all(one == wanted for one in said)
+    def _tell(self) -> None:
+        """Queue the objects of each namespace of which something else is true now, and not only for a moment."""
+        keys, before = list(self.everyone()), self._told
+        found = {namespace: self._there.of(namespace) for namespace in {key.namespace for key in keys}}
+        self._told = {
+            namespace: before.get(namespace, "served") if state == "away" else state
+            for namespace, state in found.items()
+        }
+        for key in keys:
+            if self._told[key.namespace] != before.get(key.namespace, "served"):
+                self.changed(key)
 
-    def _said(self, key: Key, live: Json) -> Iterable[tuple[str, str | None]]:
+    def _said(self, key: Key, live: Json) -> Mapping[str, str | None]:
         """Of routers that serve its namespace."""
-        for name, answer in self._answers.items():
-            if answer is None:
-                yield name, None
-            elif answer != "old" and answer.serves(key.namespace):
-                yield name, said_of(key, live, answer)
+        serving = self._there.serving(key.namespace)
+        return {name: None if answer is None else said_of(key, live, answer) for name, answer in serving}
+
+
+def _taken(said: Mapping[str, str | None], wanted: str) -> bool:
+    return bool(said) and all(one == wanted for one in said.values())
 
 
 def _told_synced(live: Json) -> bool:

@@ -2,6 +2,7 @@
 
 True once every Ready router has taken over what is published. A change of what was synced before leaves it True for as
 long as routers commonly need: else ``Ready`` would flap at each step of a canary or roll-out, for less than a second.
+A False that names routers likewise stays until all have taken what is published, whoever decides meanwhile.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.types import Json, namespace_of, status_of
 
 _TYPE = ConditionType.ROUTER_SYNCED
+_ALARMS = frozenset({Reason.ROUTERS_BEHIND, Reason.ROUTER_UNREACHABLE})
 
 
 def of_task(live: Json, traffic: object, heard: Heard | None) -> list[Verdict]:
@@ -41,7 +43,7 @@ def _verdict(live: Json, heard: Heard, wanted: str, *, published: bool) -> Verdi
         return Verdict(_TYPE, "True", Reason.ROUTES_TAKEN)
     if published and heard.late:
         return _late(heard, wanted)
-    if before is not None and before.status == "True":
+    if before is not None and (before.status == "True" or before.reason in _ALARMS):
         return before
     return Verdict(_TYPE, "False", Reason.ROUTES_PENDING, "routers are taking over what was published")
 

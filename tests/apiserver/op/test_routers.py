@@ -97,8 +97,12 @@ def test_ready_means_that_the_routers_act_on_it(
     fleet = Fleet(api, namespace)
     fleet.apply(decoder())
     fleet.apply(model())
-    fleet.until(lambda: fleet.condition("SunModel", "maths")[1] == "NoRouter", "no router is told")
-    assert fleet.condition("SharedDecoder", "base")[1] == "NoRouter"
+    unknown = ("Unknown", "Pending")
+    for kind, name in (("SunModel", "maths"), ("SharedDecoder", "base")):
+        fleet.until(
+            lambda kind=kind, name=name: fleet.condition(kind, name, "RouterSynced")[:2] == unknown,  # type: ignore[misc]
+            f"a router of {kind} {name} is waited for",
+        )
     with router(api, plane, "router-a", tmp_path) as first:
         fleet.until_ready(("SharedDecoder", "base"), ("SunModel", "maths"))
         assert fleet.condition("SunModel", "maths", "RouterSynced")[:2] == ("True", "RoutesTaken")

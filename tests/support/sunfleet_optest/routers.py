@@ -6,15 +6,28 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from sunfleet_api.routes import Routes
-from sunfleet_operator.heard import Lookup, digest_of
+from sunfleet_operator.heard import Answer, Lookup, digest_of
 from sunfleet_operator.references import model_name
-from sunfleet_operator.routers import Answer, Routers
+from sunfleet_operator.routers import Routers
 from sunfleet_operator.types import DECODER, MODEL, Json, Key, full_name, key_of, name_of, status_of
 from sunfleet_optest.store import Document
 from sunfleet_optest.world import World
 
 SYSTEM = "sunfleet-system"
 LABELS = {"app.kubernetes.io/component": "router"}
+LATE = 11  # seconds: longer than routers ever need
+AWAY = 31  # seconds: longer than one router takes to be replaced
+MATHS = Key(MODEL, "team", "maths")
+
+
+def condition(world: World, type_: str = "RouterSynced", kind: str = MODEL, name: str = "maths") -> tuple[str, str]:
+    """Its status and reason; ("", "") when it is not there."""
+    found: dict[str, str] = next((c for c in world.status(kind, name)["conditions"] if c["type"] == type_), {})
+    return found.get("status", ""), found.get("reason", "")
+
+
+def message(world: World, kind: str = MODEL, name: str = "maths") -> str:
+    return str(next(c["message"] for c in world.status(kind, name)["conditions"] if c["type"] == "RouterSynced"))
 
 
 class StandIns:

@@ -14,14 +14,10 @@ from sunfleet_operator.routers import RouterPorts, admin_port
 from sunfleet_operator.settings import Settings
 from sunfleet_operator.types import DECODER, MODEL, Key
 from sunfleet_optest.objects import decoder, model, pool, pooled
-from sunfleet_optest.routers import SYSTEM, StandIns
+from sunfleet_optest.routers import AWAY, LATE, MATHS, SYSTEM, StandIns, condition, message
 from sunfleet_optest.world import World
 from sunfleet_router.fleet.assemble import assemble
 from sunfleet_router.fleet.taken import routes_of
-
-LATE = 11  # seconds: longer than routers ever need
-AWAY = 31  # seconds: longer than one router takes to be replaced
-MATHS = Key(MODEL, "team", "maths")
 
 
 @pytest.fixture
@@ -35,16 +31,6 @@ def world() -> World:
 @pytest.fixture
 def routers(world: World) -> StandIns:
     return StandIns(world)
-
-
-def condition(world: World, type_: str = "RouterSynced", kind: str = MODEL, name: str = "maths") -> tuple[str, str]:
-    """Its status and reason; ("", "") when it is not there."""
-    found: dict[str, str] = next((c for c in world.status(kind, name)["conditions"] if c["type"] == type_), {})
-    return found.get("status", ""), found.get("reason", "")
-
-
-def message(world: World, kind: str = MODEL, name: str = "maths") -> str:
-    return str(next(c["message"] for c in world.status(kind, name)["conditions"] if c["type"] == "RouterSynced"))
 
 
 async def test_a_task_is_ready_once_every_router_acts_on_its_traffic(world: World, routers: StandIns) -> None:
@@ -78,6 +64,8 @@ async def test_a_pooled_task_is_synced_by_the_adapter_that_routers_ask_for(world
 
 async def test_without_any_router_it_says_so_and_recovers_by_itself(world: World, routers: StandIns) -> None:
     await routers.look()
+    assert condition(world) == ("Unknown", "Pending")
+    await routers.look(seconds=AWAY)
     assert condition(world) == ("False", "NoRouter")
     assert condition(world, "Ready") == ("False", "NoRouter")
     assert SYSTEM in message(world)
@@ -94,6 +82,7 @@ async def test_without_any_router_it_says_so_and_recovers_by_itself(world: World
 async def test_a_pod_that_is_not_ready_is_no_router_yet(world: World, routers: StandIns) -> None:
     routers.start("one", ready=False)
     await routers.look()
+    await routers.look(seconds=AWAY)
     assert condition(world) == ("False", "NoRouter")
     assert "1 pods" in message(world)
 
@@ -163,16 +152,106 @@ async def test_a_router_that_cannot_be_reached_is_named_with_the_remedy(world: W
     assert "NetworkPolicy" in message(world)
 
 
-async def test_a_router_of_other_namespaces_counts_for_those_alone(world: World, routers: StandIns) -> None:
-    routers.start("theirs", namespaces=["other"])
+@pytest.mark.parametrize(("seconds", "reason"), [(1, "RoutesPending"), (LATE, "RouterUnreachable")])
+async def test_nothing_said_of_a_router_stays_after_a_roll_back_to_an_old_one(
+    world: World, routers: StandIns, seconds: float, reason: str
+) -> None:
+    routers.start("new")
+    routers.halt("new", None)
     await routers.look()
+    await routers.look(seconds=seconds)
+    assert condition(world) == ("False", reason)
+    routers.end("new")
+    routers.start("old")
+    routers.halt("old", "old")
+    routers.queued.clear()
     await routers.look()
-    assert condition(world) == ("False", "NoRouter")
-    assert "SUNFLEET_ROUTER_NAMESPACES" in message(world)
-    routers.start("mine", namespaces=["team"])
-    await routers.look()
+    assert MATHS in routers.queued
+    assert condition(world) == ("", "")
+    assert condition(world, "Ready") == ("True", "Ready")
+
+
+async def test_a_router_is_not_excused_by_what_is_published_meanwhile(world: World, routers: StandIns) -> None:
+    await _synced(world, routers, "two")
+    routers.halt("two")
+    said = []
+    for number in range(5):
+        world.store.put(model(uri=f"pvc://models/adapters/maths-{number}"))
+        await world.settle()
+        await routers.look(seconds=8)
+        said.append(condition(world)[1])
+    assert said == ["RoutesTaken", *["RoutersBehind"] * 4]
+    assert _warned(world) == 1
+    routers.prompt.add("two")
     await routers.look()
     assert condition(world) == ("True", "RoutesTaken")
+
+
+async def test_routers_that_take_each_of_many_changes_are_not_late(world: World, routers: StandIns) -> None:
+    await _synced(world, routers, "two")
+    for number in range(5):
+        routers.halt("two")
+        world.store.put(model(uri=f"pvc://models/adapters/maths-{number}"))
+        await world.settle()
+        await routers.look(seconds=4)
+        routers.prompt.add("two")
+        await routers.look(seconds=4)
+        assert condition(world) == ("True", "RoutesTaken")
+
+
+async def test_a_silent_router_that_speaks_and_is_behind_is_told_as_such(world: World, routers: StandIns) -> None:
+    await _synced(world, routers, "two")
+    routers.halt("two")
+    older = routers.has["two"]
+    routers.halt("two", None)
+    world.store.put(model(uri="pvc://models/adapters/maths2"))
+    await world.settle()
+    await routers.look()
+    await routers.look(seconds=LATE)
+    assert condition(world) == ("False", "RouterUnreachable")
+    routers.halt("two", older)
+    routers.queued.clear()
+    await routers.look()
+    assert MATHS in routers.queued
+    assert condition(world) == ("False", "RoutersBehind")
+
+
+async def test_a_new_leader_gives_an_absent_router_its_time(world: World, routers: StandIns) -> None:
+    await _synced(world, routers)
+    await routers.look(seconds=600)
+    routers.start("one", ready=False)
+    routers.restart()
+    writes = len(world.store.writes)
+    await routers.look(seconds=600)
+    assert len(world.store.writes) == writes
+    await routers.look(seconds=AWAY)
+    assert condition(world) == ("False", "NoRouter")
+
+
+@pytest.mark.parametrize("silent", [True, False])
+async def test_a_new_leader_does_not_repeat_an_alarm(world: World, routers: StandIns, silent: bool) -> None:
+    await _synced(world, routers, "two")
+    routers.halt("two", *([None] if silent else []))
+    world.store.put(model(uri="pvc://models/adapters/maths2"))
+    await world.settle()
+    await routers.look()
+    await routers.look(seconds=LATE)
+    alarm = condition(world)
+    assert alarm == ("False", "RouterUnreachable" if silent else "RoutersBehind")
+    routers.restart()
+    writes = len(world.store.writes)
+    await routers.look()
+    await routers.look(seconds=LATE)
+    assert condition(world) == alarm
+    assert len(world.store.writes) == writes
+    routers.has["two"] = Routes()
+    routers.prompt.add("two")
+    await routers.look()
+    assert condition(world) == ("True", "RoutesTaken")
+
+
+def _warned(world: World) -> int:
+    return [event["reason"] for event in world.store.all("Event")].count("RoutersBehind")
 
 
 async def test_routers_too_old_to_say_what_they_have_are_not_judged(world: World, routers: StandIns) -> None:
@@ -221,6 +300,40 @@ async def test_an_api_server_that_does_not_answer_leaves_the_condition_as_it_is(
     writes = len(world.store.writes)
     await world.settle()
     assert len(world.store.writes) == writes
+
+
+async def test_time_in_which_nobody_could_look_is_held_against_no_router(
+    world: World, routers: StandIns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def outage() -> None:
+        async def away(*_: object, **__: object) -> None:
+            raise UnavailableError("GET pods", 0, "no answer")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(world.store, "list", away)
+            for _ in range(3):
+                routers.now += 60
+                await routers.book.look()
+
+    await _synced(world, routers)
+    routers.halt("one")
+    world.store.put(model(uri="pvc://models/adapters/maths2"))
+    await world.settle()
+    await routers.look()
+    await outage()
+    await world.settle()
+    await routers.look()
+    assert condition(world) == ("True", "RoutesTaken")
+    await routers.look(seconds=LATE)
+    assert condition(world) == ("False", "RoutersBehind")
+    routers.end("one")
+    await routers.look()
+    await outage()
+    await world.settle()
+    await routers.look()
+    assert condition(world) == ("False", "RoutersBehind")
+    await routers.look(seconds=AWAY)
+    assert condition(world) == ("False", "NoRouter")
 
 
 async def test_what_is_gone_is_not_waited_for(world: World, routers: StandIns) -> None:
