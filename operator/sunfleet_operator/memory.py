@@ -133,12 +133,13 @@ class Memory:
     def wrote(self, kind: str, live: Json) -> None:
         """The object as a write of ours left it."""
         self._touch(kind, live)
+        kept = _Kept(live)
         if kind in OBJECTS:
-            self._keep(kind, live)
+            self._keep(kind, live, kept)
         for lists in self._lists_of(kind, live):
             for query, known in lists.items():
                 if query <= labels_of(live).items() and _newer(live, known.items.get(name_of(live))):
-                    known.items[name_of(live)] = _Kept(live)
+                    known.items[name_of(live)] = kept
 
     def told(self, kind: str, live: Json, *, gone: bool) -> bool:
         """A watch event; whether it is news."""
@@ -200,7 +201,7 @@ class Memory:
         for owner in _owners(live):
             self._touched[(kind, *owner)] = self._now
 
-    def _keep(self, kind: str, live: Json, *, gone: bool = False) -> bool:
+    def _keep(self, kind: str, live: Json, kept: _Kept | None = None, *, gone: bool = False) -> bool:
         place = _place(live)
         known = self._objects[kind].get(place)
         if known is not None and not _newer(live, known[1]):
@@ -208,7 +209,7 @@ class Memory:
         if gone:
             self._objects[kind].pop(place, None)
         else:
-            self._objects[kind][place] = (self._clock(), _Kept(live))
+            self._objects[kind][place] = (self._clock(), kept or _Kept(live))
         return True
 
     def _lists_of(self, kind: str, live: Json) -> Iterator[dict[_Query, _List]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,22 @@ def end_in_order(process: Process) -> None:
     log = process.log.read_text()
     assert "Traceback" not in log, log[-3000:]
     assert "forbidden" not in log, log[-3000:]
+
+
+@contextmanager
+def in_place_of(operator: Process, process: Process) -> Iterator[Process]:
+    """``process`` leads, and leaves in order at the end; then ``operator`` leads again, whatever came of it."""
+    assert operator.stop() == 0
+    process.start()
+    try:
+        wait_leading(process)
+        yield process
+        end_in_order(process)
+    finally:
+        if process.child is not None and process.child.poll() is None:
+            process.kill()
+        operator.start()
+        wait_leading(operator)
 
 
 @pytest.fixture(scope="package")

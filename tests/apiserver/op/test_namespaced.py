@@ -15,7 +15,7 @@ from sunfleet_cluster.controlplane import RunningControlPlane
 from sunfleet_optest.live import Fleet, Process
 from sunfleet_optest.objects import decoder, model
 
-from .conftest import end_in_order, make_process, wait_leading
+from .conftest import in_place_of, make_process
 
 pytestmark = pytest.mark.timeout(300)
 ACCOUNT = "sunfleet-operator-of-one"
@@ -51,10 +51,7 @@ def test_it_serves_its_namespace_and_says_what_lies_beyond(
     process = make_process(bound, "of-one")
     process.env = {**process.env, "SUNFLEET_OPERATOR_NAMESPACES": namespace}
     fleet = Fleet(api, namespace)
-    assert operator.stop() == 0
-    process.start()
-    try:
-        wait_leading(process)
+    with in_place_of(operator, process):
         fleet.apply(decoder())
         fleet.apply(model())
         fleet.apply(model("abroad", decoderRef={"name": "base", "namespace": "elsewhere"}))
@@ -63,9 +60,3 @@ def test_it_serves_its_namespace_and_says_what_lies_beyond(
         assert "SUNFLEET_OPERATOR_NAMESPACES" in fleet.condition("SunModel", "abroad")[2]
         fleet.clear()
         fleet.until(lambda: fleet.gone("SharedDecoder", "base"), "the decoder goes after its tasks")
-        end_in_order(process)
-    finally:
-        if process.child is not None and process.child.poll() is None:
-            process.kill()
-        operator.start()
-        wait_leading(operator)

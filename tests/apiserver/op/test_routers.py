@@ -22,7 +22,7 @@ from sunfleet_cluster.controlplane import RunningControlPlane
 from sunfleet_optest.live import ROOT, Fleet, Process
 from sunfleet_optest.objects import decoder, model
 
-from .conftest import _free_port, end_in_order, make_process, wait_leading
+from .conftest import _free_port, in_place_of, make_process
 
 pytestmark = pytest.mark.timeout(300)
 _PODS = f"/api/v1/namespaces/{SYSTEM}/pods"
@@ -34,17 +34,8 @@ def asking(operator: Process, identity: Path) -> Iterator[Process]:
     """The operator, which asks routers, in place of the one that does not."""
     process = make_process(identity, "asking")
     process.env = {**process.env, "SUNFLEET_OPERATOR_ROUTERS__ASKED": "true"}
-    assert operator.stop() == 0
-    process.start()
-    try:
-        wait_leading(process)
+    with in_place_of(operator, process):
         yield process
-        end_in_order(process)
-    finally:
-        if process.child is not None and process.child.poll() is None:
-            process.kill()
-        operator.start()
-        wait_leading(operator)
 
 
 @contextmanager
