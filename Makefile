@@ -124,7 +124,7 @@ $(VENV)/.stamp: uv.lock pyproject.toml $(wildcard router/native/*) | $(UV)
 
 $(SUNFLEET_STATE)/uv/bin/uv:
 	$(PYTHON) -m venv $(SUNFLEET_STATE)/uv || { echo "python3-venv is missing: apt-get install python3-venv" >&2; exit 1; }
-	$@/../pip install --quiet uv==$(UV_VERSION)
+	$(@D)/pip install --quiet uv==$(UV_VERSION)
 
 preflight: venv ## Say what this machine lacks for cluster and fleet; changes nothing
 	$(CLUSTER) preflight
