@@ -99,7 +99,8 @@ class Operator:
         settings = self.settings.prometheus
         self._prometheus = Prometheus(settings) if settings.url else None
         queries = promql.queries(settings.window_seconds, settings.matchers)
-        return Scaler(self.cluster, self._prometheus, queries, self.index, self.queue.add)
+        lookup = self.settings.router_lookup
+        return Scaler(self.cluster, self._prometheus, queries, self.index, self.queue.add, routers=lookup)
 
     async def stop(self) -> None:
         """Stop after the request in flight: every write is safe to be the last."""

@@ -38,10 +38,11 @@ class Queries:
     decode: Mapping[str, str]
     window: int  # seconds that rates are over
     silent: str  # router replicas that cannot be scraped
+    told: str  # how many router replicas the sums hold
     work: str  # requests per engine pod
 
     def every(self) -> list[str]:
-        return [*self.prefill.values(), *self.decode.values(), self.silent, self.work]
+        return [*self.prefill.values(), *self.decode.values(), self.silent, self.told, self.work]
 
 
 def queries(window_seconds: int, matchers: Mapping[str, str]) -> Queries:
@@ -90,7 +91,8 @@ def queries(window_seconds: int, matchers: Mapping[str, str]) -> Queries:
     seen = f"last_over_time({known(metrics.SYNCED)}{where}[{_REMEMBER_ROUTERS}])"
     silent = f"count(({known(metrics.UP)}{where} == 0) and on (job, instance) {seen})"
     running, waiting = (gauge("sum", "namespace, pod", name) for name in (metrics.RUNNING, metrics.WAITING))
-    return Queries(prefill, decode, window_seconds, silent, f"{running} + {waiting}")
+    told = f"count({known(metrics.SYNCED)}{where})"
+    return Queries(prefill, decode, window_seconds, silent, told, f"{running} + {waiting}")
 
 
 def by_revision(seconds: int, matchers: Mapping[str, str]) -> dict[str, str]:

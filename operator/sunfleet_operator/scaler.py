@@ -17,13 +17,25 @@ from sunfleet_operator.build import labels
 from sunfleet_operator.cluster import ClusterError, NotFoundError
 from sunfleet_operator.counts import told_before
 from sunfleet_operator.groups import Builder, Group, Measured, World, groups
+from sunfleet_operator.heard import Lookup
 from sunfleet_operator.index import Index
 from sunfleet_operator.observe import Reader
 from sunfleet_operator.prometheus import MetricsError
 from sunfleet_operator.promql import Queries, Sample
 from sunfleet_operator.rivals import rivals
 from sunfleet_operator.told import Told
-from sunfleet_operator.types import DECODER, MODEL, POOL, Json, Key, key_of, metadata, spec_of
+from sunfleet_operator.types import (
+    DECODER,
+    MODEL,
+    POOL,
+    Json,
+    Key,
+    is_terminating,
+    key_of,
+    metadata,
+    ready_since,
+    spec_of,
+)
 
 logger = logging.getLogger(__name__)
 NO_URL = "no Prometheus is configured (SUNFLEET_OPERATOR_PROMETHEUS__URL)"
@@ -46,10 +58,11 @@ class Scaler:
         index: Index,
         changed: Callable[[Key], None],
         *,
+        routers: Lookup | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reader, self._source, self._queries = reader, source, queries
-        self._index, self._changed, self._clock = index, changed, clock
+        self._index, self._changed, self._clock, self._lookup = index, changed, clock, routers
         self._told: dict[Key, Told] = {}
         self._states: dict[str, State] = {}
         self._effective: dict[Key, Json] = {}
@@ -85,7 +98,7 @@ class Scaler:
             metrics.SCALING_LAST.set(0)  # or the alert for a scaler that stopped would never end
             return
         world = await self._world()
-        measured = await self._measured()
+        measured = await self._measured(await self._routers())
         builder, disputed = Builder(world, measured), rivals(world)
         seen: set[Key] = set()
         for group in groups(world):
@@ -128,25 +141,36 @@ class Scaler:
             return bool(spec_of(live).get("profileRefs"))
         return bool(metadata(known).get("generation") != metadata(live).get("generation"))
 
-    async def _measured(self) -> Measured:
+    async def _routers(self) -> int:
+        """How many are Ready, and so have load; 0 where nobody knows."""
+        if self._lookup is None:
+            return 0
+        try:
+            pods = await self._reader.list("Pod", self._lookup.namespace, labels=self._lookup.labels)
+        except ClusterError as error:
+            logger.warning("cannot count routers: %s", error)
+            return 0
+        return sum(1 for pod in pods if ready_since(pod) is not None and not is_terminating(pod))
+
+    async def _measured(self, routers: int) -> Measured:
         """Half an answer is none: figures of different moments or replicas are not put together."""
         if self._source is None:
             return Measured(fault=NO_URL)
         queries = self._queries
         asked = {**queries.prefill, **{f"decode {name}": text for name, text in queries.decode.items()}}
         try:
-            answers = await self._source.ask({**asked, "silent": queries.silent, "work": queries.work})
+            others = {"silent": queries.silent, "told": queries.told, "work": queries.work}
+            answers = await self._source.ask({**asked, **others})
         except MetricsError as error:
             metrics.SCALING_FAILURES.labels("metrics").inc()
             logger.warning("no metrics this time: %s", error)
             return Measured(fault=f"Prometheus: {error}")
         prefill = {name: answers[name] for name in queries.prefill}
         decode = {name: answers[f"decode {name}"] for name in queries.decode}
-        silent = sum(sample.value for sample in answers["silent"])
         return Measured(
             prefill=lambda task: promql.prefill_signals(prefill, task),
             decode=lambda decoder: promql.decode_signals(decode, decoder),
-            partial=f"{silent:g} router replicas cannot be scraped" if silent else "",
+            partial=_partial(_total(answers["silent"]), _total(answers["told"]), routers),
             work={(s.labels.get("namespace", ""), s.labels.get("pod", "")): s.value for s in answers["work"]},
             window=queries.window,
         )
@@ -181,6 +205,18 @@ class Scaler:
         for key in self._told.keys() - seen:
             _export(key, None, self._told.pop(key))
             self._states.pop(str(key), None)
+
+
+def _total(samples: Sequence[Sample]) -> float:
+    return sum(sample.value for sample in samples)
+
+
+def _partial(silent: float, told: float, ready: int) -> str:
+    """Which load is in no sum: of routers that answered before, and of ``ready`` ones that Prometheus does not know.
+    Where it also knows the routers of others, more are ``told`` than are ready, and an unknown one is not noticed."""
+    if silent:
+        return f"{silent:g} router replicas cannot be scraped"
+    return f"Prometheus has series of {told:g} of {ready} Ready routers" if told < ready else ""
 
 
 def _export(key: Key, told: Told | None, before: Told | None) -> None:

@@ -7,14 +7,18 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from sunfleet_api import metrics
+from sunfleet_fakes.certificates import certificate
 from sunfleet_operator import promql
 from sunfleet_operator.autoscale.signals import PrefillSignals
 from sunfleet_operator.prometheus import MetricsError, Prometheus
@@ -25,6 +29,9 @@ QUERIES: Queries = queries(10, {})
 PER_TASK = metrics.OF_ROUTER - {metrics.SYNCED} - {
     metrics.KV_RESERVED, metrics.KV_CAPACITY, metrics.KV_QUEUED, metrics.DECODE_ENDPOINTS,
 }  # fmt: skip
+
+# Of the password "test", as Prometheus' own guide has it.
+HASH_OF_TEST = "$2b$12$hNf2lSsxfm0.i4a.1kVpSOVyBCfIB51VRjgBUyv6kdnyTlgWj81Ay"
 
 
 class Exporter:
@@ -82,20 +89,27 @@ def exporters() -> Iterator[tuple[Exporter, Exporter]]:
         one.stop()
 
 
-@pytest.fixture
-def url(exporters: tuple[Exporter, Exporter], tmp_path: Path) -> Iterator[str]:
-    config = tmp_path / "prometheus.yaml"
+@contextmanager
+def prometheus_of(folder: Path, exporters: Iterable[Exporter], *arguments: str) -> Iterator[str]:
+    """One that scrapes those twice a second, at ``127.0.0.1:PORT``."""
+    config = folder / "prometheus.yaml"
     targets = [{"targets": [f"127.0.0.1:{one.port}" for one in exporters]}]
     scrapes = [{"job_name": "router", "scrape_interval": "500ms", "scrape_timeout": "400ms", "static_configs": targets}]
     config.write_text(yaml.safe_dump({"scrape_configs": scrapes}))
-    port = _free_port()
+    address = f"127.0.0.1:{_free_port()}"
     command = [
-        "prometheus", f"--config.file={config}", f"--storage.tsdb.path={tmp_path}/data",
-        f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn",
+        "prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder}/data",
+        f"--web.listen-address={address}", "--log.level=warn", *arguments,
     ]  # fmt: skip
-    with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stderr=log, stdout=log) as child:
-        yield f"http://127.0.0.1:{port}"
+    with (folder / "log").open("wb") as log, subprocess.Popen(command, stderr=log, stdout=log) as child:
+        yield address
         child.terminate()
+
+
+@pytest.fixture
+def url(exporters: tuple[Exporter, Exporter], tmp_path: Path) -> Iterator[str]:
+    with prometheus_of(tmp_path, exporters) as address:
+        yield f"http://{address}"
 
 
 async def until(question: Callable[[], Awaitable[bool]], what: str, seconds: float = 40) -> None:
@@ -132,6 +146,7 @@ async def test_figures_of_two_routers_are_added_up_and_a_silent_one_is_noticed(
     pool = decode_signals(await prometheus.ask(QUERIES.decode), "team/base")
     assert (pool.reserved, pool.queued, pool.capacity, pool.endpoints) == (14, 14, 7, 7)
     assert await prometheus.query(QUERIES.silent) == []
+    assert [sample.value for sample in await prometheus.query(QUERIES.told)] == [2]
     assert await prometheus.query(QUERIES.work) == []
 
     by_revision = await prometheus.ask(promql.by_revision(10, {}))
@@ -147,6 +162,45 @@ async def test_figures_of_two_routers_are_added_up_and_a_silent_one_is_noticed(
     assert after.token_rate > 0
 
     await prometheus.close()
+
+
+async def test_one_that_wants_a_certificate_and_a_password_below_a_path_of_its_own(
+    exporters: tuple[Exporter, Exporter], tmp_path: Path
+) -> None:
+    """Its own TLS, as Prometheus, Thanos and Mimir have it from one library."""
+    server, server_key = certificate(tmp_path, "server", "IP:127.0.0.1")
+    client, client_key = certificate(tmp_path, "client", "DNS:sunfleet-operator")
+    tls = {
+        "cert_file": str(server), "key_file": str(server_key),
+        "client_auth_type": "RequireAndVerifyClientCert", "client_ca_file": str(client),
+    }  # fmt: skip
+    web = tmp_path / "web.yaml"
+    web.write_text(yaml.safe_dump({"tls_server_config": tls, "basic_auth_users": {"scaler": HASH_OF_TEST}}))
+    whole: dict[str, Any] = {
+        "ca_file": str(server), "client_cert_file": str(client), "client_key_file": str(client_key),
+        "headers": {"Authorization": f"Basic {b64encode(b'scaler:test').decode()}"},
+    }  # fmt: skip
+    arguments = (f"--web.config.file={web}", "--web.route-prefix=/prometheus")
+    with prometheus_of(tmp_path, exporters, *arguments) as address:
+
+        async def asked(**given: Any) -> str:
+            prometheus = Prometheus(PrometheusSettings(url=f"https://{address}/prometheus", timeout_seconds=5, **given))
+            try:
+                found = prefill_signals(await prometheus.ask(QUERIES.prefill), "maths")
+                return "rates" if found.token_rate else "no rates"
+            except MetricsError as error:
+                return type(error).__name__
+            finally:
+                await prometheus.close()
+
+        async def it_answers() -> bool:
+            return await asked(**whole) == "rates"
+
+        await until(it_answers, "no rate after 40 s")
+        assert await asked(**{**whole, "headers": {}}) == "RefusedQueryError"
+        assert await asked(**{**whole, "ca_file": str(client)}) == "UnreachableError"
+        del whole["client_cert_file"]
+        assert await asked(**whole) == "UnreachableError"
 
 
 async def test_what_piles_up_comes_too_and_a_restart_is_no_fall_of_load(
@@ -195,6 +249,9 @@ async def test_a_router_that_falls_silent_is_noticed(url: str, exporters: tuple[
         return [sample.value for sample in await prometheus.query(QUERIES.silent)] == [1.0]
 
     await until(silence_is_noticed, "the silent router was not noticed")
+    assert [sample.value for sample in await prometheus.query(QUERIES.told)] == [
+        1
+    ]  # no old sample passes for a new one
     half = prefill_signals(await prometheus.ask(QUERIES.prefill), "maths")
     assert half.in_flight == 6  # what the sums hold now is no longer all there is
     await prometheus.close()

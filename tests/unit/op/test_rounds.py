@@ -10,6 +10,8 @@ from prometheus_client import Gauge
 
 from sunfleet_api import names
 from sunfleet_operator import metrics
+from sunfleet_operator.cluster import ClusterError
+from sunfleet_operator.heard import Lookup
 from sunfleet_operator.index import Index
 from sunfleet_operator.prometheus import MetricsError, UnreachableError
 from sunfleet_operator.promql import Sample, queries
@@ -22,6 +24,7 @@ from sunfleet_optest.world import World
 QUERIES = queries(60, {})
 TASK, POOL = Key(MODEL, "team", "maths"), Key(DECODER, "team", "base")
 ACTS = {"maxReplicas": 8, "behavior": AT_ONCE}
+ROUTERS = Lookup("system", {"app": "router"})
 
 
 class Answers:
@@ -31,6 +34,7 @@ class Answers:
         self.tasks: dict[str, dict[str, float]] = {}
         self.pools: dict[str, dict[str, float]] = {}
         self.silent = 0
+        self.routers = 0  # that have series
         self.work: dict[tuple[str, str], float] = {}
         self.fault: MetricsError | None = None
         self.asked = 0
@@ -52,6 +56,7 @@ class Answers:
             label, said = ("decoder", self.pools) if pool else ("task", self.tasks)
             found[name] = [Sample({label: who}, figures[part]) for who, figures in said.items() if part in figures]
         found["silent"] = [Sample({}, self.silent)] if self.silent else []
+        found["told"] = [Sample({}, self.routers)] if self.routers else []
         found["work"] = [Sample({"namespace": space, "pod": pod}, value) for (space, pod), value in self.work.items()]
         return found
 
@@ -63,7 +68,7 @@ class Rounds:
         self.world, self.source, self.now, self.changed = world, source, 0.0, list[Key]()
         self.index = Index()
         self.scaler = Scaler(
-            world.store, source, QUERIES, self.index, self.changed.append, clock=lambda: self.now
+            world.store, source, QUERIES, self.index, self.changed.append, routers=ROUTERS, clock=lambda: self.now
         )  # fmt: skip
         world.told, world.noted = self.scaler.told, self.scaler.note
 
@@ -193,6 +198,49 @@ async def test_a_router_that_cannot_be_scraped_stops_scaling_in(answers: Answers
     answers.silent = 0
     await made.round()
     assert made.replicas("base") == 1
+
+
+def router(name: str, ready: str = "True", **more: Any) -> dict[str, Any]:
+    meta = {"name": name, "namespace": ROUTERS.namespace, "labels": dict(ROUTERS.labels), **more}
+    ready_condition = {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:01:30Z"}
+    return {"kind": "Pod", "metadata": meta, "status": {"phase": "Running", "conditions": [ready_condition]}}
+
+
+async def test_a_router_that_prometheus_has_never_scraped_stops_scaling_in(answers: Answers) -> None:
+    made = await rounds(source=answers)
+    store = made.world.store
+    for live in (router("a"), router("b"), router("starts", "False"), router("goes", deletionTimestamp="now")):
+        store.put(live)
+    answers.routers = 2
+    answers.pool("team/base", reserved=3000)
+    await made.round()
+    answers.pool("team/base", reserved=1000)  # what the other one has reserved is in no sum
+    answers.routers = 1
+    await made.round()
+    assert made.replicas("base") == 4
+    assert "1 of 2 Ready routers" in made.world.condition("SharedDecoder", "base", "ScalingReady")["message"]
+    answers.pool("team/base", reserved=4000)
+    await made.round()
+    assert made.replicas("base") == 5  # what is known to be there counts all the same
+    answers.pool("team/base", reserved=1000)
+    answers.routers = 5  # this Prometheus also knows those of another installation
+    await made.round()
+    assert made.replicas("base") == 2
+
+
+async def test_routers_that_cannot_be_counted_are_not_missed(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = await rounds(source=answers)
+    listed = made.world.store.list
+
+    async def refused(kind: str, namespace: str = "", **more: Any) -> Any:
+        if namespace == ROUTERS.namespace:
+            raise ClusterError("list pods", 403, "forbidden")
+        return await listed(kind, namespace, **more)
+
+    monkeypatch.setattr(made.world.store, "list", refused)
+    answers.pool("team/base", reserved=3000)
+    await made.round()
+    assert made.replicas("base") == 4
 
 
 async def test_idle_to_zero_and_back_by_the_first_request(answers: Answers) -> None:
