@@ -52,7 +52,8 @@ class Wish:
 def wish(member: Member, before: State, now: float) -> Wish:
     """What this object should have now, and what to remember. ``now`` never runs backwards."""
     made = _wish(member, before, now)
-    present = member.pods.wanted
+    present, unknown = member.pods.wanted, bool(member.partial or member.paused or made.decision.blind)
+    made = replace(made, state=_held(made.state, before, now, member.window if unknown else None))
     if not member.partial or made.decision.replicas >= present:
         return made
     text = f"holding {present}: {member.partial}"
@@ -65,7 +66,7 @@ def _wish(member: Member, before: State, now: float) -> Wish:
     if member.paused:
         present = member.pods.wanted
         held = Decision(present, Why.PAUSED, "scaling is paused by an annotation", wished=present)
-        return Wish(held, replace(state, decided_at=now))
+        return Wish(_with_figures(held, member, state, None), replace(state, decided_at=now))
     why = _unusable(member)
     if why is not None:
         return _blind(member, state, now, *why)
@@ -84,6 +85,16 @@ def _wish(member: Member, before: State, now: float) -> Wish:
             return _blind(member, state, now, Why.METRICS_MISSING, "no decode pod has told its KV capacity yet")
         exact = found
     return _settle(member, exact, state, now)
+
+
+def _held(state: State, before: State, now: float, window: float | None) -> State:
+    """While the load is not known there may have been some: the idle clock and the window of scaling in begin anew,
+    but for a hole shorter than ``window``, over which counters have counted. ``None``: it is known."""
+    if window is None:
+        return replace(state, hole_since=None)
+    began = now if before.decided_at is None else before.decided_at
+    state = replace(state, hole_since=began if before.hole_since is None else before.hole_since)
+    return state if now - (state.hole_since or 0.0) < window else replace(state, held_at=now, active_at=now)
 
 
 def _counted(member: Member, state: State, now: float) -> State:
@@ -199,6 +210,8 @@ def _settle(member: Member, exact: float, state: State, now: float) -> Wish:
         raw = max(raw, present)  # before the first pod serves there is nothing to judge by
     bounded = min(max(raw, member.floor), auto.max_replicas)
     steady = behavior.stabilized(bounded, present, auto.behavior, state.history, now)
+    if state.held_at is not None and state.held_at > now - behavior.down_rules(auto.behavior).window:
+        steady = max(steady, present)
     count = behavior.limited(steady, present, auto.behavior, state.history, now)
     count = min(max(count, member.floor), auto.max_replicas)
     kept = replace(state, history=behavior.recommended(state.history, bounded, now), needs=remembered)

@@ -21,6 +21,8 @@ class State:
     decided_at: float | None = None
     seen_at: float | None = None  # metrics could be used
     blind_since: float | None = None
+    hole_since: float | None = None  # the load is not known, or not to be acted on
+    held_at: float | None = None  # the last time within such a hole, of those that are longer than rates look back
     active_at: float | None = None  # work was there, or no pod was Ready yet
     needs: tuple[tuple[float, float], ...] = ()  # (time, need), for the trend
     last_count: int | None = None

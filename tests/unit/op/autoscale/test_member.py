@@ -152,9 +152,57 @@ def test_a_hole_in_the_metrics_teaches_nothing_of_the_pods() -> None:
     assert blind.throughput == KNOWN.throughput
 
 
-# Zero ------------------------------------------------------------------------------------------------
-
 IDLE: dict[str, Any] = {"scaleToZero": {"idleSeconds": 60}, "minReplicas": 0}
+HOLES: dict[str, Member] = {
+    "Prometheus is away": replace(member(1, BUSY, **IDLE), signals=None),
+    "a router cannot be scraped": replace(member(1, prefill(), **IDLE), partial="1 router"),
+    "a person has paused it": replace(member(1, prefill(), **IDLE), paused=True),
+}
+
+
+@pytest.mark.parametrize("case", HOLES, ids=str)
+def test_a_time_of_which_nobody_knows_is_no_idle_time(case: str) -> None:
+    state = decided(member(1, BUSY, **IDLE)).state
+    for seconds in range(15, 600, 15):  # ten times idleSeconds
+        state = decided(HOLES[case], state, NOW + seconds).state
+    back = decided(member(1, prefill(), **IDLE), state, NOW + 600)
+    assert back.decision.replicas == 1
+    assert decided(member(1, prefill(), **IDLE), back.state, NOW + 660).decision.replicas == 0
+
+
+@pytest.mark.parametrize("case", HOLES, ids=str)
+def test_after_a_hole_longer_than_the_window_scaling_in_waits_for_a_window_of_figures(case: str) -> None:
+    def five(**more: Any) -> Member:
+        return Member(auto(), pods(5), BUSY, **more)
+
+    hole = {"partial": HOLES[case].partial, "paused": HOLES[case].paused}
+    state = decided(five()).state
+    for seconds in range(15, 600, 15):
+        blind = replace(five(**hole), signals=HOLES[case].signals)
+        state = decided(blind, state, NOW + seconds).state
+    back = decided(five(), state, NOW + 600)
+    assert (back.decision.replicas, back.decision.why) == (5, Why.STABILIZING)
+    assert decided(five(), back.state, NOW + 600 + 284).decision.replicas == 5
+    assert decided(five(), back.state, NOW + 600 + 300).decision.replicas == 3
+
+
+@pytest.mark.parametrize("case", HOLES, ids=str)
+def test_a_hole_over_which_counters_have_counted_delays_nothing(case: str) -> None:
+    state = decided(member(1, BUSY, **IDLE)).state
+    for seconds in (15, 30, 45):
+        state = decided(HOLES[case], state, NOW + seconds).state
+    assert decided(member(1, prefill(), **IDLE), state, NOW + 60).decision.replicas == 0
+
+
+def test_after_a_hole_nothing_holds_back_more_pods() -> None:
+    slow = {"scaleUp": {"stabilizationWindowSeconds": 300}}
+    state = KNOWN
+    for seconds in range(0, 600, 15):
+        state = decided(replace(member(1, BUSY, behavior=slow), signals=None), state, NOW + seconds).state
+    assert decided(member(1, BUSY, behavior=slow), state, NOW + 600).decision.replicas == 3
+
+
+# Zero ------------------------------------------------------------------------------------------------
 
 
 def test_it_goes_to_zero_after_idle_seconds_and_not_before() -> None:
@@ -256,3 +304,4 @@ def test_a_decision_names_its_figures() -> None:
     assert inputs["tokenRate"] == "3000"
     assert {"need", "podTokensPerSecond", "readyPods", "wantedPods"} <= set(inputs)
     assert all(len(value) <= 64 for value in inputs.values())
+    assert decided(member(1, BUSY, paused=True)).decision.inputs["tokenRate"] == "3000"
