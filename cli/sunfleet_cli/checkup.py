@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from sunfleet_api.crd import crd
 from sunfleet_api.kinds import KINDS
+from sunfleet_cli.fleet import condition
 
 Json = Mapping[str, Any]
 GPU: Final = "nvidia.com/gpu"
@@ -23,6 +24,8 @@ class Facts:
     crds: Mapping[str, Json] | None = None  # by name
     nodes: Sequence[Json] | None = None
     deployments: Sequence[Json] | None = None  # of the system's namespace
+    objects: Sequence[Json] | None = None  # decoders, prefill pools and tasks
+    command: str = ""  # version of this command
     allowed: Mapping[str, bool] = field(default_factory=dict)  # what the caller may do, in words
     refused: Mapping[str, str] = field(default_factory=dict)
 
@@ -48,6 +51,7 @@ def findings(facts: Facts) -> list[Finding]:
         *_crds(facts),
         *_programs(facts),
         _gpus(facts),
+        *_objects(facts),
         *(Finding(f"may {what}", "ok" if may else "warning", "" if may else "your account may not") for what, may
           in facts.allowed.items()),
     ]  # fmt: skip
@@ -99,18 +103,42 @@ def _fields(schema: Json) -> set[str]:
 def _programs(facts: Facts) -> list[Finding]:
     if facts.deployments is None:
         return [Finding("operator and router", "warning", facts.refused.get("deployments", "not read"))]
-    return [_program(name, facts.deployments) for name in ("operator", "router")]
+    return [_program(name, facts.deployments, facts.command) for name in ("operator", "router")]
 
 
-def _program(name: str, deployments: Sequence[Json]) -> Finding:
+def _program(name: str, deployments: Sequence[Json], command: str) -> Finding:
     live = next((one for one in deployments if _component(one) == name), None)
     if live is None:
         return Finding(name, "failed", "no Deployment of it: kubectl apply -k manifests/base, or install the chart")
     ready, wanted = int((live.get("status") or {}).get("readyReplicas") or 0), int(live["spec"].get("replicas", 1))
     text = f"{ready} of {wanted} pods are Ready"
+    if image := _image(live):
+        text += f", {image}"
     if not ready:
         return Finding(name, "failed", f"{text}: kubectl -n {live['metadata']['namespace']} describe deployment")
+    found = _version(live, image)
+    if found and command and _minor(found) != _minor(command):
+        return Finding(name, "warning", f"{text}; this command is {command}: update whichever is older")
     return Finding(name, "ok" if ready >= wanted else "warning", text)
+
+
+def _image(live: Json) -> str:
+    pod = (live["spec"].get("template") or {}).get("spec") or {}
+    return next((str(one.get("image", "")) for one in pod.get("containers") or ()), "")
+
+
+def _version(live: Json, image: str) -> str:
+    """The image's tag where that is a version, else what the chart wrote on the Deployment; empty where nothing says
+    it."""
+    tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+    told = str((live["metadata"].get("labels") or {}).get("app.kubernetes.io/version", ""))
+    return next((one for one in (tag, told) if _minor(one)), "")
+
+
+def _minor(version: str) -> tuple[int, int] | None:
+    """Within a minor version everything fits together; None for what is no version."""
+    found = re.match(r"v?(\d+)\.(\d+)\.\d+", version)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def _component(live: Json) -> str:
@@ -124,3 +152,27 @@ def _gpus(facts: Facts) -> Finding:
     if not any(counts):
         return Finding("GPUs", "warning", f"no node offers {GPU}: is the device plugin installed?")
     return Finding("GPUs", "ok", f"{sum(counts)} on {sum(1 for count in counts if count)} of {len(counts)} nodes")
+
+
+def _objects(facts: Facts) -> list[Finding]:
+    """Decoders, prefill pools and tasks: whether they serve, and whether those that scale have what they scale by."""
+    if facts.objects is None:
+        return [Finding("objects", "warning", facts.refused.get("objects", "not read"))]
+    unready = [live for live in facts.objects if condition(live, "Ready").get("status") != "True"]
+    text = f"{len(facts.objects) - len(unready)} of {len(facts.objects)} are Ready"
+    found = [Finding("objects", "warning" if unready else "ok", _worst(text, unready, "Ready"))]
+    scaling = [live for live in facts.objects if condition(live, "ScalingReady")]
+    if scaling:
+        held = [live for live in scaling if condition(live, "ScalingReady").get("status") == "False"]
+        text = f"{len(scaling) - len(held)} of {len(scaling)} scale as they should"
+        found.append(Finding("scaling", "warning" if held else "ok", _worst(text, held, "ScalingReady")))
+    return found
+
+
+def _worst(text: str, wrong: Sequence[Json], type_: str) -> str:
+    """With the first one's name and reason; ``sunfleet status`` lists the others."""
+    if not wrong:
+        return text
+    first, said = wrong[0], condition(wrong[0], type_)
+    name = f"{first.get('kind', '')} {first['metadata'].get('namespace', '')}/{first['metadata']['name']}".strip()
+    return f"{text}; {name}: {said.get('reason', 'nobody has looked at it yet')}: sunfleet explain says why"

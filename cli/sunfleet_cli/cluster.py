@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version as version_of
 from typing import Any, Final, TypeVar
 
 import click
@@ -12,6 +13,9 @@ from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
 from sunfleet_api import names
+from sunfleet_api.prefill_pool import PREFILL_POOL
+from sunfleet_api.shared_decoder import SHARED_DECODER
+from sunfleet_api.sun_model import SUN_MODEL
 from sunfleet_cli.checkup import Facts
 
 Json = Mapping[str, Any]
@@ -108,15 +112,30 @@ class Cluster:
         label = f"{names.LABEL_PART_OF}={names.MANAGED_BY}"
         return self._plain(asked(namespace, label_selector=label, _request_timeout=_TIMEOUT_SECONDS).items)
 
-    def allowed(self) -> dict[str, bool]:
-        """What the caller may do with our kinds in every namespace."""
+    def objects(self) -> Sequence[Json]:
+        """Everything that has pods, in every namespace, with its kind; a kind that the cluster does not know has
+        none."""
+        found: list[Json] = []
+        for kind in (SHARED_DECODER, PREFILL_POOL, SUN_MODEL):
+            try:
+                listed: Any = self._objects.list_cluster_custom_object(
+                    names.GROUP, names.VERSION, kind.plural, _request_timeout=_TIMEOUT_SECONDS
+                )
+            except ApiException as error:
+                if error.status != 404:
+                    raise
+                continue  # said of the CRD
+            found += [{"kind": kind.kind, **live} for live in listed["items"]]
+        return found
+
+    def allowed(self, system_namespace: str) -> dict[str, bool]:
+        """What the caller may do: with our kinds in every namespace, and what the commands need of routers."""
         asked = client.AuthorizationV1Api(self._api).create_self_subject_access_review
         found: dict[str, bool] = {}
-        for verb, plural in (("list", "sunmodels"), ("create", "sunmodels"), ("create", "shareddecoders")):
-            attributes = client.V1ResourceAttributes(verb=verb, group=names.GROUP, resource=plural)
-            spec = client.V1SelfSubjectAccessReviewSpec(resource_attributes=attributes)
+        for what, attributes in _wishes(system_namespace).items():
+            spec = client.V1SelfSubjectAccessReviewSpec(resource_attributes=client.V1ResourceAttributes(**attributes))
             answer = asked(client.V1SelfSubjectAccessReview(spec=spec), _request_timeout=_TIMEOUT_SECONDS)
-            found[f"{verb} {plural}"] = bool(answer.status and answer.status.allowed)
+            found[what] = bool(answer.status and answer.status.allowed)
         return found
 
     def _plain(self, items: object) -> list[dict[str, Any]]:
@@ -132,6 +151,21 @@ class Cluster:
         except UNREACHABLE as error:
             raise click.ClickException(f"{what}: the API server does not answer: {unreachable(error)}") from None
         return found
+
+
+def _wishes(system_namespace: str) -> dict[str, dict[str, str]]:
+    """In words, and as the API server is asked about them."""
+    ours = {
+        f"{verb} {plural}": {"verb": verb, "group": names.GROUP, "resource": plural}
+        for verb, plural in (("list", "sunmodels"), ("create", "sunmodels"), ("create", "shareddecoders"))
+    }
+    there = {"group": "", "namespace": system_namespace}
+    return ours | {
+        "reach routers' metrics (top)": {
+            **there, "verb": "create", "resource": "pods", "subresource": "portforward",
+        },
+        "reach routers (chat, measure)": {**there, "verb": "create", "resource": "services", "subresource": "proxy"},
+    }  # fmt: skip
 
 
 def _hint(error: ApiException) -> str:
@@ -174,6 +208,8 @@ def examine(context: str | None, system_namespace: str) -> Facts:
         crds=tried("crds", cluster.crds),
         nodes=tried("nodes", cluster.nodes),
         deployments=tried("deployments", lambda: cluster.deployments(system_namespace)),
-        allowed=tried("allowed", cluster.allowed) or {},
+        objects=tried("objects", cluster.objects),
+        command=version_of("sunfleet"),
+        allowed=tried("allowed", lambda: cluster.allowed(system_namespace)) or {},
         refused=refused,
     )

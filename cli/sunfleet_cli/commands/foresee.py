@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -18,6 +18,7 @@ from sunfleet_cli.output import output_option, show, table
 from sunfleet_cli.sim import trace
 from sunfleet_cli.sim.chart import sparkline
 from sunfleet_cli.sim.costs import Costs
+from sunfleet_cli.sim.model import Model
 from sunfleet_cli.sim.policies import Oracle, Ours, Policy, Targets
 from sunfleet_cli.sim.replay import Outcome, Slo, gpu_hours, one_pool, pool_each, replay
 from sunfleet_cli.sim.trace import Pattern, Request, Shape
@@ -68,10 +69,29 @@ def simulate(policy: str, budget: int | None, picture: Path | None, output: str,
     """Replay traffic through the scaler's policy: pods, waiting requests, latencies, GPU hours."""
     requests, costs, auto, slo = _inputs(options)
     made = _policy(policy, requests, auto, budget)
-    outcome = replay(requests, costs, one_pool(requests), made, slo)
+    topology = one_pool(requests)
+    start = None if budget is None else _within(budget, costs, topology)
+    outcome = replay(requests, costs, topology, made, slo, start=start)
     if picture is not None:
         _draw(picture, policy, costs, outcome)
     show(output, {"policy": policy, "costs": costs.source, **_data(outcome)}, lambda: _report(policy, costs, outcome))
+
+
+def _within(budget: int, costs: Costs, topology: Mapping[str, Sequence[str]]) -> Callable[[Model], None]:
+    """A fleet that begins with one pod each, pools first, as far as the budget goes."""
+    each, (tasks,) = costs.gpus_per_pod, topology.values()
+    if budget < 2 * each:
+        raise click.BadParameter(f"{budget} GPUs hold no prefill pod beside a decode pod", param_hint="--budget")
+    if budget < (needed := each * (len(tasks) + 1)):
+        text = f"--budget {budget}: one pod of each of {len(tasks)} tasks and of the pool would take {needed} GPUs, so "
+        click.echo(f"{text}some tasks wait for others; minReplicas: 0 and scaleToZero let them take turns", err=True)
+
+    def start(model: Model) -> None:
+        groups = [*(pool.group for pool in model.pools.values()), *model.prefill.values()]
+        for group in groups[: budget // each]:
+            model.ready_now(group, 1)
+
+    return start
 
 
 def _draw(picture: Path, policy: str, costs: Costs, outcome: Outcome) -> None:
@@ -112,7 +132,7 @@ def _requests(options: dict[str, Any]) -> list[Request]:
         try:
             with options["path"].open() as lines:
                 return trace.read(lines, name=str(options["path"]))
-        except (trace.TraceError, UnicodeDecodeError) as error:
+        except trace.TraceError as error:
             raise click.ClickException(str(error)) from None
     names = ("pattern", "tasks", "zipf", "rate", "prompt_tokens", "output_tokens")
     found = trace.made(

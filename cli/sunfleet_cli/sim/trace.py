@@ -38,7 +38,10 @@ class TraceError(ValueError):
 
 def read(lines: Iterable[str], *, name: str = "trace") -> list[Request]:
     """JSON lines, or CSV with a header; in the order of time, the first request at 0."""
-    kept = [line for line in lines if line.strip()]
+    try:
+        kept = [line for line in lines if line.strip()]
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{name}: this is no text: {error}") from None
     if not kept:
         raise TraceError(f"{name} is empty")
     kept[0] = kept[0].removeprefix("\ufeff")  # spreadsheets begin their files with a byte order mark
@@ -81,8 +84,10 @@ def _request(row: Mapping[str, object], where: str) -> Request:
         made = Request(_seconds(field("at")), field("task", "default"), prompt, max(1, output))
     except (ValueError, OverflowError) as error:
         raise error if isinstance(error, TraceError) else TraceError(f"{where}: {error}") from None
-    if made.prompt < 1 or not math.isfinite(made.at):
-        raise TraceError(f"{where}: a prompt has at least one token, and a time is a number")
+    if made.prompt < 1 or output < 0 or not math.isfinite(made.at):
+        raise TraceError(
+            f"{where}: a prompt has at least one token, an answer not less than none, and a time is a number"
+        )
     return made
 
 

@@ -93,4 +93,5 @@ def test_doctor_finds_the_crds_and_misses_what_is_not_installed(plane: RunningCo
     verdicts = {one["check"]: one["verdict"] for one in json.loads(found.stdout)}
     assert verdicts["CRD SunModel"] == verdicts["CRD SharedDecoder"] == verdicts["API server"] == "ok"
     assert verdicts["router"] == "failed"
-    assert verdicts["may create sunmodels"] == "ok"
+    assert verdicts["may create sunmodels"] == verdicts["may reach routers' metrics (top)"] == "ok"
+    assert verdicts["objects"] in {"ok", "warning"}  # of other tests

@@ -66,6 +66,17 @@ def test_a_trace_costs_and_the_tasks_autoscaling_come_from_files(tmp_path: Path)
     assert "prompt_tokens" in refused(*given)
 
 
+def test_a_budget_holds_from_the_first_moment_on_and_one_that_is_too_small_is_said() -> None:
+    asked = ["simulate", "--zipf", "1", "--tasks", "5", "--minutes", "5", "-o", "json", "--budget"]
+    small = CliRunner().invoke(cli, [*asked, "3"])
+    assert small.exit_code == 0, small.output
+    assert json.loads(small.stdout)["peak_gpus"] <= 3
+    assert "would take 6 GPUs" in small.stderr
+    enough = CliRunner().invoke(cli, [*asked, "6"])
+    assert (enough.stderr, json.loads(enough.stdout)["peak_gpus"]) == ("", 6)
+    assert "hold no prefill pod beside a decode pod" in CliRunner().invoke(cli, [*asked, "1"]).stderr
+
+
 def test_traffic_must_be_said() -> None:
     assert "--trace FILE or --zipf" in refused("simulate")
 

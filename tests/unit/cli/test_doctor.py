@@ -19,10 +19,16 @@ from sunfleet_cli.commands import look
 from sunfleet_cli.main import cli
 
 
-def deployment(component: str, ready: int) -> dict[str, Any]:
-    labels = {"app.kubernetes.io/component": component}
+def deployment(component: str, ready: int, image: str = "", **more: str) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/component": component, **more}
     meta = {"name": f"sunfleet-{component}", "namespace": "sunfleet-system", "labels": labels}
-    return {"metadata": meta, "spec": {"replicas": 2}, "status": {"readyReplicas": ready}}
+    spec = {"replicas": 2, "template": {"spec": {"containers": [{"image": image}]}}}
+    return {"metadata": meta, "spec": spec, "status": {"readyReplicas": ready}}
+
+
+def task(name: str, **conditions: str) -> dict[str, Any]:
+    told = [{"type": type_, "status": status, "reason": "Because"} for type_, status in conditions.items()]
+    return {"kind": "SunModel", "metadata": {"name": name, "namespace": "team"}, "status": {"conditions": told}}
 
 
 GOOD = Facts(
@@ -30,6 +36,8 @@ GOOD = Facts(
     crds={model.KIND.crd_name: crd(kind) for kind, model in KINDS.items()},
     nodes=[{"status": {"allocatable": {"nvidia.com/gpu": "8"}}}, {"status": {"allocatable": {}}}],
     deployments=[deployment("operator", 2), deployment("router", 2)],
+    objects=[task("maths", Ready="True", ScalingReady="True"), task("code", Ready="True")],
+    command="0.1.0",
     allowed={"list sunmodels": True},
 )
 
@@ -40,7 +48,7 @@ def verdicts(facts: Facts) -> dict[str, str]:
 
 def test_a_whole_fleet_is_well() -> None:
     assert set(verdicts(GOOD).values()) == {"ok"}
-    assert len(verdicts(GOOD)) == len(KINDS) + 5
+    assert len(verdicts(GOOD)) == len(KINDS) + 7
 
 
 def test_without_an_api_server_nothing_else_is_asked() -> None:
@@ -78,8 +86,40 @@ def test_programs_are_judged_by_their_ready_pods(ready: int, verdict: str) -> No
     assert verdicts(replace(GOOD, deployments=[]))["router"] == "failed"
 
 
+VERSIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "a tag of this version": ({"image": "sunfleet/router:0.1.7"}, "ok"),
+    "a tag of another one": ({"image": "registry.example:5000/sunfleet/router:v0.2.0"}, "warning"),
+    "what the chart says": ({"image": "sunfleet/router:main", "app.kubernetes.io/version": "0.2.0"}, "warning"),
+    "the tag before the chart": (
+        {"image": "sunfleet/router:0.1.0@sha256:1.2.3", "app.kubernetes.io/version": "0.2.0"}, "ok",
+    ),
+    "no version at all": ({"image": "registry.example:5000/sunfleet/router"}, "ok"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", VERSIONS, ids=str)
+def test_a_program_of_another_minor_version_than_the_command_is_said(case: str) -> None:
+    more, verdict = VERSIONS[case]
+    facts = replace(GOOD, deployments=[deployment("operator", 2), deployment("router", 2, **more)])
+    (found,) = [one for one in findings(facts) if one.check == "router"]
+    assert found.verdict == verdict
+    assert more["image"] in found.message
+    assert ("this command is 0.1.0" in found.message) == (verdict == "warning")
+
+
+def test_objects_that_do_not_serve_and_those_that_lack_metrics_are_named() -> None:
+    wrong = [task("maths", Ready="False", ScalingReady="False"), task("new")]
+    said = {one.check: one for one in findings(replace(GOOD, objects=[*wrong, *(GOOD.objects or ())]))}
+    assert said["objects"].verdict == said["scaling"].verdict == "warning"
+    assert "2 of 4 are Ready; SunModel team/maths: Because" in said["objects"].message
+    assert "1 of 2 scale as they should; SunModel team/maths: Because" in said["scaling"].message
+    nothing = verdicts(replace(GOOD, objects=[]))
+    assert nothing["objects"] == "ok"
+    assert "scaling" not in nothing
+
+
 def test_what_may_not_be_read_is_a_warning_and_not_a_fault() -> None:
-    blind = replace(GOOD, crds=None, nodes=None, deployments=None, refused={"nodes": "403 Forbidden"})
+    blind = replace(GOOD, crds=None, nodes=None, deployments=None, objects=None, refused={"nodes": "403 Forbidden"})
     assert set(verdicts(blind).values()) == {"ok", "warning"}
     assert "403 Forbidden" in {one.message for one in findings(blind)}
     assert verdicts(replace(GOOD, nodes=[]))["GPUs"] == "warning"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from statistics import fmean, pstdev
 
 import pytest
@@ -30,6 +31,10 @@ WRONG = {
     "no JSON": (["{x"], "line 1"),
     "no prompt": (['{"time": 1, "output_tokens": 2}'], "prompt_tokens"),
     "an empty prompt": (['{"time": 1, "prompt_tokens": 0, "output_tokens": 2}'], "at least one token"),
+    "an answer of less than nothing": (
+        ['{"time": 1, "prompt_tokens": 1, "output_tokens": -2}'],
+        "request 1: .* not less than none",
+    ),
     "no time": (['{"time": "soon", "prompt_tokens": 1, "output_tokens": 2}'], "request 1"),
     "an infinite time": (['{"time": "inf", "prompt_tokens": 1, "output_tokens": 2}'], "number"),
 }
@@ -40,6 +45,12 @@ def test_what_cannot_be_read_is_named(case: str) -> None:
     lines, says = WRONG[case]
     with pytest.raises(TraceError, match=says):
         read(lines)
+
+
+def test_what_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_bytes(b"\x1f\x8b\xff")
+    with (tmp_path / "trace.csv").open() as lines, pytest.raises(TraceError, match=r"trace\.csv: this is no text"):
+        read(lines, name="trace.csv")
 
 
 def test_a_spreadsheets_byte_order_mark_is_no_part_of_a_column() -> None:
