@@ -49,10 +49,12 @@ class Cluster:
         self._api = api = connected(context)
         self._objects, self._core = client.CustomObjectsApi(api), client.CoreV1Api(api)
 
-    def every(self, plural: str, namespace: str | None, *, newer: bool = False) -> Sequence[Json]:
+    def every(
+        self, plural: str, namespace: str | None, *, newer: bool = False, wait: float = _TIMEOUT_SECONDS
+    ) -> Sequence[Json]:
         """All objects of a kind, of one namespace or of all (``None``); of a ``newer`` kind none where the cluster's
         CRDs are too old to have it."""
-        group, version, wait = names.GROUP, names.VERSION, _TIMEOUT_SECONDS
+        group, version = names.GROUP, names.VERSION
         objects = self._objects
 
         def ask() -> object:

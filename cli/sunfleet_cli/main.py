@@ -1,14 +1,18 @@
 """The ``sunfleet`` command; ``kubectl-sunfleet`` on the PATH makes it ``kubectl sunfleet``.
 
-``sunfleet completion bash|zsh|fish`` prints what a shell needs to complete its words.
+``sunfleet completion bash|zsh|fish`` prints what a shell needs to complete its words; for those of ``kubectl sunfleet``
+kubectl asks ``kubectl_complete-sunfleet``.
 """
 
 from __future__ import annotations
+
+import sys
 
 import click
 from click.shell_completion import get_completion_class
 
 from sunfleet_cli.commands.chat import chat
+from sunfleet_cli.commands.completing import for_kubectl
 from sunfleet_cli.commands.foresee import plan, simulate
 from sunfleet_cli.commands.look import doctor, explain, status
 from sunfleet_cli.commands.measure import measure
@@ -39,3 +43,8 @@ for _command in (status, top, explain, chat, doctor, measure, simulate, plan, tu
 def main() -> None:
     """Entry point of ``sunfleet`` and ``kubectl-sunfleet``."""
     cli(prog_name="sunfleet", complete_var="_SUNFLEET_COMPLETE")
+
+
+def complete() -> None:
+    """Entry point of ``kubectl_complete-sunfleet``, which kubectl calls with the words after ``kubectl sunfleet``."""
+    click.echo("\n".join(for_kubectl(cli, sys.argv[1:])))

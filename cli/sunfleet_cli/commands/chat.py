@@ -10,6 +10,7 @@ import click
 from sunfleet_api.sun_model import SUN_MODEL
 from sunfleet_cli.chatting import PATH, ChatError, Conversation, Reply, read, refusal
 from sunfleet_cli.cluster import Cluster, current_namespace
+from sunfleet_cli.commands import completing
 from sunfleet_cli.commands.routers import poster_of, router_options
 from sunfleet_cli.options import Finite
 from sunfleet_cli.output import FORMATS, show
@@ -17,7 +18,7 @@ from sunfleet_cli.reach import Post
 
 
 @click.command()
-@click.argument("task")
+@click.argument("task", shell_complete=completing.task)
 @click.argument("message", nargs=-1)
 @click.option("-n", "--namespace", help="Of sun/NAME. Default: the context's.")
 @click.option("--system", help="System message.")

@@ -17,15 +17,14 @@ from sunfleet_api.shared_decoder import SHARED_DECODER
 from sunfleet_api.sun_model import SUN_MODEL
 from sunfleet_cli import checkup, fleet
 from sunfleet_cli.cluster import Cluster, current_namespace, examine
+from sunfleet_cli.commands.completing import any_object, contexts, kinds_by_name
 from sunfleet_cli.output import follow, output_option, show, table
 
-_KINDS: Final = {
-    name: kind
-    for kind in (SHARED_DECODER, SUN_MODEL, PREFILL_POOL)
-    for name in (kind.kind.lower(), kind.plural, kind.singular, *kind.short_names)
-}
+_KINDS: Final = kinds_by_name((SHARED_DECODER, SUN_MODEL, PREFILL_POOL))
 _REFRESH_SECONDS: Final = 2.0
-context_option = click.option("--context", help="Context of the kubeconfig. Default: the current one.")
+context_option = click.option(
+    "--context", shell_complete=contexts, help="Context of the kubeconfig. Default: the current one."
+)
 
 
 @click.command()
@@ -69,7 +68,7 @@ def _table(rows: list[fleet.Row]) -> Table:
 
 
 @click.command()
-@click.argument("what", metavar="KIND/NAME")
+@click.argument("what", metavar="KIND/NAME", shell_complete=any_object)
 @click.option("-n", "--namespace", help="Default: the context's.")
 @context_option
 @output_option

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from sunfleet_cli.commands.completing import contexts
 from sunfleet_cli.reach import Post, poster
 
 
@@ -21,7 +22,7 @@ def router_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="File with the API key. Default: the variable SUNFLEET_API_KEY."),
         click.option("--api-key", envvar="SUNFLEET_API_KEY", hidden=True, default=""),
         click.option("--system-namespace", default="sunfleet-system", show_default=True, help="Where the routers run."),
-        click.option("--context", help="Context of the kubeconfig. Default: the current one."),
+        click.option("--context", shell_complete=contexts, help="Context of the kubeconfig. Default: the current one."),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)

@@ -12,6 +12,7 @@ from rich.console import Group
 from rich.text import Text
 
 from sunfleet_cli import live
+from sunfleet_cli.commands.completing import contexts
 from sunfleet_cli.live import Look, Now
 from sunfleet_cli.options import Finite
 from sunfleet_cli.output import follow, output_option, show, table
@@ -25,7 +26,7 @@ Scrape = Callable[[], dict[str, str]]
 @click.option("--interval", type=Finite(0.2, 3600), default=2.0, show_default=True,
               help="Seconds between two looks: rates are over that time.")  # fmt: skip
 @click.option("--system-namespace", default="sunfleet-system", show_default=True, help="Where the routers run.")
-@click.option("--context", help="Context of the kubeconfig. Default: the current one.")
+@click.option("--context", shell_complete=contexts, help="Context of the kubeconfig. Default: the current one.")
 @output_option
 def top(watch: bool, interval: float, system_namespace: str, context: str | None, output: str) -> None:
     """Live tokens per second, queues and KV of every task and decode pool, from the routers' own metrics."""

@@ -71,6 +71,9 @@ def test_kubectl_finds_it_as_its_plugin(plane: RunningControlPlane, api: Api, na
     command = [str(plane.kubectl), "sunfleet", "status", "-n", namespace, "-o", "json"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
     assert [row["name"] for row in json.loads(done.stdout)] == ["base"]
+    offered = [str(plane.kubectl), "__complete", "sunfleet", "explain", "-n", namespace, "sdec/"]  # as shells ask it
+    done = subprocess.run(offered, env=env, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[0] == "sdec/base"
 
 
 def test_what_is_not_there_is_said_in_one_line(plane: RunningControlPlane, namespace: str) -> None:
