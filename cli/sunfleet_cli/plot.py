@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sunfleet_cli.sim.replay import Moment, Outcome, gpu_hours
+from sunfleet_cli.sim.replay import Outcome, gpu_hours
 
 _SHOWN: Final = 6  # groups with a line of their own: more cannot be told apart
 _NOTHING: Final = float("nan")  # a hole in a line
@@ -20,7 +19,7 @@ def draw(path: Path, title: str, outcome: Outcome) -> None:
     figure = Figure(figsize=(10, 9), layout="constrained")
     pods, waiting, ttft, cost = figure.subplots(4, 1, sharex=True)
     minutes = [moment.at / 60 for moment in outcome.moments]
-    for name, values in _groups(outcome.moments):
+    for name, values in groups(outcome):
         pods.step(minutes, values, where="post", label=name)
     pods.legend(loc="upper right", fontsize="small")
     waiting.step(minutes, [moment.waiting for moment in outcome.moments], where="post")
@@ -32,9 +31,11 @@ def draw(path: Path, title: str, outcome: Outcome) -> None:
     figure.savefig(path)
 
 
-def _groups(moments: Sequence[Moment]) -> list[tuple[str, list[int]]]:
-    """Those with most pods over the time by themselves, the others added up."""
-    names = sorted(moments[0].replicas, key=lambda name: -sum(moment.replicas[name] for moment in moments))
+def groups(outcome: Outcome) -> list[tuple[str, list[int]]]:
+    """Decode pools first, then the tasks with most pods over the time, each by itself; the others added up."""
+    moments = outcome.moments
+    most = {name: sum(moment.replicas[name] for moment in moments) for name in moments[0].replicas}
+    names = sorted(most, key=lambda name: (name not in outcome.pools, -most[name]))
     found = [(name, [moment.replicas[name] for moment in moments]) for name in names[:_SHOWN]]
     if rest := names[_SHOWN:]:
         found.append((f"{len(rest)} others", [sum(moment.replicas[name] for name in rest) for moment in moments]))

@@ -42,7 +42,8 @@ class Moment:
 
 @dataclass(frozen=True)
 class Outcome:
-    """``gpu_hours`` over the trace; times in seconds; ``attained`` is the share of requests within the SLO."""
+    """``gpu_hours`` over the trace; times in seconds; ``attained`` is the share of requests within the SLO; ``pools``:
+    which groups decode."""
 
     requests: int
     finished: int
@@ -52,6 +53,7 @@ class Outcome:
     ttft: Mapping[str, float]
     tpot: Mapping[str, float]
     moments: tuple[Moment, ...]
+    pools: tuple[str, ...] = ()
 
 
 def one_pool(requests: Sequence[Request]) -> dict[str, list[str]]:
@@ -134,6 +136,7 @@ def _outcome(model: Model, moments: Sequence[Moment], slo: Slo, judged: tuple[fl
         ttft=_percentiles(ttft),
         tpot=_percentiles(tpot),
         moments=tuple(_with_ttft(moments, served)),
+        pools=tuple(model.pools),
     )
 
 

@@ -13,10 +13,11 @@ from click.testing import CliRunner
 from kubernetes.client import CoreV1Api, CustomObjectsApi
 from kubernetes.client.exceptions import ApiException
 
-from sunfleet_cli import fleet
+from sunfleet_cli import fleet, plot
 from sunfleet_cli.cluster import Cluster
 from sunfleet_cli.commands import look
 from sunfleet_cli.main import cli
+from sunfleet_cli.sim.replay import Moment, Outcome
 
 SMALL = ["--zipf", "1", "--minutes", "3", "--rate", "1", "--tasks", "2"]
 
@@ -255,6 +256,15 @@ def test_a_simulation_is_also_a_picture(tmp_path: Path, ending: str, begins: byt
     if ending == "svg":
         text = picture.read_text()
         assert all(word in text for word in ("GPU hours", "TTFT p90", "requests waiting", "4 others", "task-01"))
+
+
+def test_a_picture_shows_the_decode_pool_whatever_tasks_have() -> None:
+    counts = {**{f"task-{number}": 9 - number for number in range(9)}, "decode": 1}
+    moments = tuple(Moment(15.0 * at, counts, sum(counts.values()), 0) for at in range(3))
+    outcome = Outcome(0, 0, 0.0, 0, 1.0, {}, {}, moments, pools=("decode",))
+    found = plot.groups(outcome)
+    assert [name for name, _ in found] == ["decode", *(f"task-{number}" for number in range(5)), "4 others"]
+    assert found[-1][1] == [4 + 3 + 2 + 1] * 3
 
 
 def test_a_picture_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
