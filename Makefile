@@ -175,8 +175,8 @@ generate: venv ## Regenerate crds/*.yaml and docs/api.md from the models, and th
 	cp manifests/components/monitors/podmonitors.yaml $(CHART_FILES)/
 	cp manifests/components/dashboards/*.json $(CHART_FILES)/dashboards/
 
-bench-autoscaling: venv ## The scaler against fixed targets and an oracle, simulated (KEEP=1 keeps the table)
-	PYTHONPATH=bench:cli:operator:crds $(PY) -m autoscaling $(if $(KEEP),--keep)
+bench-autoscaling: venv ## The scaler against fixed targets and an oracle, simulated (KEEP=1 keeps the table; SEEDS=21,22; ONLY=Sunfleet)
+	PYTHONPATH=bench:cli:operator:crds $(PY) -m autoscaling $(if $(KEEP),--keep) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(ONLY),--only "$(ONLY)")
 
 bench-handover: ## SUN's two legs against vLLM's ordinary prefill/decode flow, on engines of this machine
 	PYTHONPATH=bench:crds:e2e:e2e/cluster $(PY) -m handover

@@ -2,6 +2,7 @@
 
     make bench-autoscaling            # prints the tables
     make bench-autoscaling KEEP=1     # and keeps them, dated, in bench/results/
+    make bench-autoscaling SEEDS=21,22 ONLY=Sunfleet    # other traffic, one policy beside the oracles
 
 Pure simulation: seeded, the same on every machine, a few minutes. The policies differ only in what they decide from;
 all follow the same ``behavior`` unless their name says otherwise: HPA's defaults but for a scale-down window as long as
@@ -56,10 +57,12 @@ def policies() -> Mapping[str, Make]:
     }
 
 
-def run(shape: Shape) -> list[Line]:
-    traces = [made(shape, seed) for seed in SEEDS]
+def run(shape: Shape, seeds: Sequence[int], only: str | None = None) -> list[Line]:
+    """All policies, or the one of that name."""
+    traces = [made(shape, seed) for seed in seeds]
     points = [_point(_replayed(traces, make)) for make in oracles()]
-    return [_line(name, _replayed(traces, make), points) for name, make in policies().items()]
+    asked = {name: make for name, make in policies().items() if only in {None, name}}
+    return [_line(name, _replayed(traces, make), points) for name, make in asked.items()]
 
 
 def _replayed(traces: Sequence[Sequence[Request]], make: Make) -> list[Outcome]:
@@ -95,24 +98,30 @@ def _row(one: Line) -> list[str]:
     return [one.name, cost, f"{one.attained:.1%}", oracle, ratio, peak, f"{one.ttft_p99:.1f} s"]
 
 
-def about() -> str:
+def about(seeds: Sequence[int]) -> str:
     return (
         f"{BURSTS.tasks} tasks (Zipf {BURSTS.zipf:g}), {BURSTS.rate:g} requests/s on average for "
         f"{BURSTS.seconds / 60:.0f} minutes, of which the first {WARM_UP_SECONDS / 60:.0f} are not judged; seeds "
-        f"{', '.join(map(str, SEEDS))}, averaged. Costs {COSTS.source}. SLO: TTFT {SLO.ttft:g} s, TPOT "
+        f"{', '.join(map(str, seeds))}, averaged. Costs {COSTS.source}. SLO: TTFT {SLO.ttft:g} s, TPOT "
         f"{SLO.tpot * 1000:.0f} ms. Every oracle knows the trace and starts pods ahead of their need; one pod of each "
         "task and of the pool always stays, as for the others but KEDA."
     )
 
 
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(one) for one in text.split(","))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keep", action="store_true", help="write bench/results/DATE-autoscaling.md")
+    parser.add_argument("--seeds", type=_numbers, default=SEEDS, help="of the traffic, with commas between them")
+    parser.add_argument("--only", choices=policies(), help="this policy alone")
     options = parser.parse_args()
-    print(about())
-    parts = [about()]
+    parts = [about(options.seeds)]
+    print(parts[0], flush=True)
     for kind, shape in KINDS.items():
-        found = f"**{kind[0].upper()}{kind[1:]}**\n\n{table(run(shape))}"
+        found = f"**{kind[0].upper()}{kind[1:]}**\n\n{table(run(shape, options.seeds, options.only))}"
         print(f"\n{found}", flush=True)
         parts.append(found)
     if options.keep:
