@@ -93,10 +93,10 @@ Cell = Training | Measurement
 
 
 def cells(plan: Plan) -> list[Cell]:
-    """Everything to do, modules before what measures them."""
+    """Everything to do, modules before what measures them; every task with the first seed, then with the next."""
     found: list[Cell] = []
-    for task, recipe in plan.tasks.items():
-        for seed in plan.seeds:
+    for seed in plan.seeds:
+        for task, recipe in plan.tasks.items():
             found += [Training(task, seed, method, recipe) for method in plan.methods]
             found += [Measurement(task, seed, row, recipe) for row in ROWS if set(row.needs) <= set(plan.methods)]
     return found

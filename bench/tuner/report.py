@@ -41,9 +41,11 @@ def report(plan: Plan, results: Results) -> str:
     lines += ["", f"| cost, relative to Full-FT | {' | '.join(tasks)} |", "|---" * (len(tasks) + 1) + "|"]
     for method in plan.methods:
         lines.append(f"| {method} | {' | '.join(_cost(plan, results, task, method) for task in tasks)} |")
+    seeds = ", ".join(f"{task} {len(whole_seeds(plan, results, task))} of {len(plan.seeds)}" for task in tasks)
     lines += [
         "",
-        "CPU seconds a step; peak memory in GiB above that of a process without a model; seeds are averaged.",
+        "CPU seconds a step; peak memory in GiB above that of a process without a model; seeds are averaged. "
+        f"Seeds that were measured whole: {seeds}.",
         "",
     ]
     return "\n".join([*lines, *map(str, bars(plan, results))])
@@ -70,14 +72,15 @@ def bars(plan: Plan, results: Results) -> Iterator[Bar]:
 
 
 def rights(plan: Plan, results: Results, task: str, row: Row) -> list[bool]:
-    """Every question of every seed, in order; empty unless all seeds were measured."""
-    found: list[bool] = []
-    for seed in plan.seeds:
-        name = Measurement(task, seed, row, plan.tasks[task]).name
-        if name not in results:
-            return []
-        found += results[name]["right"]
-    return found
+    """Every question of every whole seed, in order."""
+    names = (Measurement(task, seed, row, plan.tasks[task]).name for seed in whole_seeds(plan, results, task))
+    return [right for name in names if name in results for right in results[name]["right"]]
+
+
+def whole_seeds(plan: Plan, results: Results, task: str) -> list[int]:
+    """Seeds of which every row was measured, so that all rows answered the same questions."""
+    wanted = [cell for cell in cells(plan) if isinstance(cell, Measurement) and cell.task == task]
+    return [seed for seed in plan.seeds if all(cell.name in results for cell in wanted if cell.seed == seed)]
 
 
 def not_below(claim: str, ours: Sequence[bool], theirs: Sequence[bool]) -> Bar:

@@ -75,6 +75,14 @@ def test_the_table_pools_seeds_and_compares_costs() -> None:
     assert "QSUN, 4-bit decoder |" not in text, "rows that were not measured are no zeros"
 
 
+def test_rows_are_compared_on_seeds_that_every_row_has_answered() -> None:
+    found = results(ft_ft=20, full_base=20, lora_base=22, ft_base=0)
+    del found["arith-1-eval-lora-base"]
+    text = report(PLAN, found)
+    assert "| Full-FT | 50.0 % (35-65) |" in text, "40 questions, not 80"
+    assert "Seeds that were measured whole: arith 1 of 2." in text
+
+
 def test_bars_say_held_missed_or_not_shown() -> None:
     good = {bar.claim: bar.held for bar in bars(PLAN, results(ft_ft=20, full_base=19, lora_base=22, ft_base=1))}
     assert good.pop("arith: QSUN, 4-bit decoder is not below SUN not re-tuned") is None
