@@ -44,7 +44,7 @@ check: venv ## Format, lint, types, import layers, layout, generated files
 ##@ Tests, one tier at a time
 .PHONY: unit apiserver apiserver-short e2e e2e-packages e2e-smoke e2e-fleet e2e-exactness e2e-exactness-short e2e-exactness-local e2e-operator e2e-operator-short e2e-router e2e-autoscaling e2e-autoscaling-short e2e-tuning e2e-engine
 unit: venv ## Unit tests: no processes beyond loopback sockets
-	$(PYTEST) tests/unit
+	$(PYTEST) -n logical --dist loadfile tests/unit
 
 apiserver: venv ## Tests against a real etcd and API server
 	$(PYTEST) tests/apiserver
