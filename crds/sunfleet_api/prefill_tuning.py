@@ -13,7 +13,7 @@ from sunfleet_api.markers import ATOMIC, SERVER_DEFAULTED, Cel
 from sunfleet_api.naming import NAME_RULES
 from sunfleet_api.refs import NameRef, ObjectRef
 from sunfleet_api.template import PodTemplate
-from sunfleet_api.weights import DataUri, OutputUri, WeightsSource
+from sunfleet_api.weights import DataUri, OutputUri, Subset, WeightsSource
 
 PREFILL_TUNING: Final = Kind("PrefillTuning", "prefilltunings", "prefilltuning", ("ptune",), scales=False)
 
@@ -62,6 +62,8 @@ class Dataset(ApiModel):
 
     uri: DataUri
     """hf://ORGANISATION/NAME@REVISION (a dataset), or a .jsonl file or saved dataset at pvc://, s3:// or gs://."""
+    subset: Subset | None = None
+    """Configuration of a Hugging Face dataset that has several: main of openai/gsm8k."""
     split: str = Field(default="train", min_length=1, max_length=128)
     """Split of a Hugging Face dataset."""
     format: DataFormat = "Auto"
@@ -73,10 +75,15 @@ class Dataset(ApiModel):
 class Validation(ApiModel):
     """Rows that the run only measures itself by: another dataset, or a share of this one."""
 
-    RULES: ClassVar = (Cel("!(has(self.uri) && has(self.percent))", "set one of uri and percent", ".percent"),)
+    RULES: ClassVar = (
+        Cel("!(has(self.uri) && has(self.percent))", "set one of uri and percent", ".percent"),
+        Cel("!has(self.subset) || has(self.uri)", "a subset is one of uri's dataset: set uri, too", ".subset"),
+    )
 
     uri: DataUri | None = None
     """Another dataset, opened with the dataset's credentials."""
+    subset: Subset | None = None
+    """Configuration of that dataset. Default: the dataset's, where both are the same one."""
     percent: int | None = Field(default=None, ge=0, le=50)
     """Share of the dataset. Default: 5, unless uri is set."""
 

@@ -15,7 +15,7 @@ from sunfleet_api.naming import NAME_RULES
 from sunfleet_api.refs import AllowedModels, NameRef, ProfileRefs
 from sunfleet_api.scaling import Autoscaling, Replicas, Rollout, ScalingStatus
 from sunfleet_api.template import GRACE_COVERS_DRAIN, PodTemplate
-from sunfleet_api.weights import Uri, WeightsSource
+from sunfleet_api.weights import Subset, Uri, WeightsSource
 
 SHARED_DECODER: Final = Kind("SharedDecoder", "shareddecoders", "shareddecoder", ("sdec",))
 
@@ -36,10 +36,12 @@ class DecoderModel(WeightsSource):
 
 
 class Calibration(ApiModel):
-    RULES: ClassVar = (present_before_and_after("samples"),)
+    RULES: ClassVar = (present_before_and_after("subset"), present_before_and_after("samples"))
 
     uri: Annotated[Uri, IMMUTABLE]
     """Texts to calibrate on."""
+    subset: Annotated[Subset | None, IMMUTABLE] = None
+    """Configuration of a Hugging Face dataset that has several."""
     samples: Annotated[int, IMMUTABLE] = Field(default=512, ge=1, le=100_000)
     """How many texts."""
 

@@ -54,6 +54,7 @@ class QuantizeJob(_Words):
     group_size: int = 128
     data: str = ""  # URI of calibration texts; without them weights are rounded to nearest
     data_path: str = ""
+    subset: str = ""  # of a Hugging Face dataset
     samples: int = 512
 
 

@@ -62,6 +62,8 @@ DataUri = Annotated[
     Cel("self.matches('^(hf|pvc|s3|gs)://[^/ ]')", "a dataset lies at hf://, pvc://, s3:// or gs://"),
     *_forms("hf", "pvc", "s3", "gs"),
 ]
+# Which of a Hugging Face dataset's configurations: what its page calls subsets.
+Subset = Annotated[str, Field(min_length=1, max_length=128)]
 # Where a Job puts a checkpoint: a folder that it may replace whole, so never the top of a claim or bucket.
 OutputUri = Annotated[
     str,

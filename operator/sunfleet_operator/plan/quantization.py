@@ -130,9 +130,12 @@ def _work(observed: ObservedDecoder, asked: Quantization, base: Weights, default
         group_size=asked.group_size,
         data=data.uri if data else "",
         data_path=data.inside if data and data.claim else "",
+        subset=(texts.subset or "") if texts else "",
         samples=texts.samples if texts else 0,
     )
-    revision = revision_hash("quantization", {"job": job.model_dump(mode="json"), "base": [base.uri, base.digest]})
+    # Without a subset where there is none: the hash of what was made before there were any stays.
+    told = job.model_dump(mode="json", exclude=None if job.subset else {"subset"})
+    revision = revision_hash("quantization", {"job": told, "base": [base.uri, base.digest]})
     return Work(
         name=labels.child_name(observed.key, f"quantize-{revision}"),
         role=names.ROLE_QUANTIZER,

@@ -173,6 +173,7 @@ def _settings(tuning: PrefillTuning, *, start_differs: bool) -> dict[str, str]:
     if lora is not None:
         targets = ",".join(lora.target_modules) or "all-linear"
         method = {"method": "lora", "rank": str(lora.rank), "alpha": str(lora.alpha), "targets": targets}
+    held_out = spec.validation.subset if spec.validation else None
     percent = spec.validation.percent if spec.validation and spec.validation.percent is not None else 5
     return {
         "decoder": names.WEIGHTS_PATH,
@@ -180,6 +181,8 @@ def _settings(tuning: PrefillTuning, *, start_differs: bool) -> dict[str, str]:
         **method,
         "name": tuning.metadata.name,
         "split": spec.dataset.split,
+        **({"subset": spec.dataset.subset} if spec.dataset.subset else {}),
+        **({"validation_subset": held_out} if held_out else {}),
         "format": spec.dataset.format.lower(),
         "validation_percent": str(percent),
         "epochs": str(more.epochs),

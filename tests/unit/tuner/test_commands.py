@@ -36,6 +36,8 @@ def test_calibration_asks_for_gptq_in_the_compressors_environment() -> None:
     assert "gptq" not in quantize(job, "", FAILURE)
     said = " ".join(quantize(job, "/data/rows.jsonl", FAILURE))
     assert "--method gptq --calibration /data/rows.jsonl --samples 512 --python /opt/sunfleet/compressor" in said
+    of_several = job.model_copy(update={"subset": "main"})
+    assert "--samples 512 --subset main" in " ".join(quantize(of_several, "org/rows", FAILURE))
 
 
 def test_a_failure_becomes_the_error_it_was() -> None:

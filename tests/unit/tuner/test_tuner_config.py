@@ -78,6 +78,25 @@ def test_a_tracker_that_is_not_installed_is_named_before_anything_runs(
         start("fp32", ["wandb"], tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--validation", "org/rows@v1"], "main"),
+        (["--validation", "org/other"], ""),
+        (["--validation", "org/other", "--validation-subset", "plain"], "plain"),
+        (["--validation", "org/rows", "--validation-subset", "socratic"], "socratic"),
+    ],
+)
+def test_validation_is_of_the_datas_subset_where_both_are_one_dataset(flags: list[str], expected: str) -> None:
+    given = ["--decoder", "base", "--output", "out", "--data", "org/rows", "--subset", "main", *flags]
+    assert from_arguments(given).config.subset_of_validation == expected
+
+
+def test_a_subset_decides_the_result_and_a_run_from_before_there_were_any_goes_on() -> None:
+    assert from_arguments([*NEEDED, "--subset", "main"]).config.decisive()["subset"] == "main"
+    assert not {"subset", "validation_subset"} & from_arguments(NEEDED).config.decisive().keys()
+
+
 class Watched:
     """A monitor with a clock that stands, and what it wrote."""
 

@@ -175,9 +175,15 @@ class Datasets:
         self.asked: list[tuple[Any, ...]] = []
 
     def load_dataset(
-        self, path: str, *, split: str, data_files: str | None = None, revision: str | None = None
+        self,
+        path: str,
+        name: str | None = None,
+        *,
+        split: str,
+        data_files: str | None = None,
+        revision: str | None = None,
     ) -> list[dict[str, Any]]:
-        self.asked.append((path, data_files, split, revision))
+        self.asked.append((path, *([name] if name else []), data_files, split, revision))
         if path == "parquet" and "broken" in str(data_files):
             raise DatasetsError("no Parquet magic bytes")
         if path == "acme/away":
@@ -235,6 +241,22 @@ def test_the_first_split_that_is_there_is_taken(hugging_face: Datasets) -> None:
     assert [split for _, _, split, _ in hugging_face.asked] == ["validation", "test"]
     with pytest.raises(InvalidData, match="split validation or dev cannot be loaded: Unknown split 'validation'"):
         records("acme/maths", "validation", "dev")
+
+
+def test_a_dataset_of_several_configurations_is_read_in_the_one_that_is_named(
+    hugging_face: Datasets, tmp_path: Path
+) -> None:
+    assert list(records("openai/gsm8k@v1", "train", subset="main")) == [{"prompt": "a"}]
+    assert hugging_face.asked == [("openai/gsm8k", "main", None, "train", "v1")]
+    with pytest.raises(InvalidData, match="openai/gsm8k, subset main, split dev cannot be loaded"):
+        records("openai/gsm8k", "dev", subset="main")
+    for name in ("rows.jsonl", "rows.parquet"):
+        (tmp_path / name).touch()
+        with pytest.raises(InvalidData, match=f"{name} is a file, which has no subset main"):
+            records(str(tmp_path / name), "train", subset="main")
+    (tmp_path / "dataset_dict.json").write_text("{}")
+    with pytest.raises(InvalidData, match="what save_to_disk wrote is one subset already"):
+        records(str(tmp_path), "train", subset="main")
 
 
 def test_without_hugging_face_datasets_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ def _check_format(draft: Path) -> None:
 def _rows(args: argparse.Namespace) -> list[list[int]]:
     """Token ids of prompts with their answers: what the decoder will read and write."""
     tokenizer: Any = AutoTokenizer.from_pretrained(args.base)
-    data = records(str(args.calibration), "train")
+    data = records(str(args.calibration), "train", subset=args.subset)
     rows = make_rows(data, Tokens(tokenizer), max_length=args.max_length, name=str(args.calibration)).training
     if not rows:
         raise TuningError(f"{args.calibration} has no row of at most {args.max_length} tokens to calibrate with")

@@ -44,6 +44,7 @@ def quantize(job: QuantizeJob, calibration: str, failure: Path) -> list[str]:
     """Rounding to nearest, or GPTQ where there is something to calibrate on."""
     grid = ["--bits", str(job.bits), "--group-size", str(job.group_size)]
     rows = ["--method", "gptq", "--calibration", calibration, "--samples", str(job.samples)] if calibration else []
+    rows += ["--subset", job.subset] if job.subset else []
     python = ["--python", str(_COMPRESSOR)] if calibration else []
     folders = [job.base_path, job.output_path]
     return [
@@ -67,7 +68,8 @@ def note_quantised(output: Path, base: Path, job: QuantizeJob) -> None:
 
 def _quantised_meta(base: Path, job: QuantizeJob) -> dict[str, Any]:
     of_job = job.model_dump(include={"bits", "group_size", "data", "samples"})
-    return {"quantized_from": folder_digest(base), **of_job}
+    subset = {"subset": job.subset} if job.subset else {}
+    return {"quantized_from": folder_digest(base), **of_job, **subset}
 
 
 def as_error(failure: Failure) -> errors.TuningError:

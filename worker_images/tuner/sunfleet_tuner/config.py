@@ -32,9 +32,11 @@ class TuneConfig(BaseModel):
 
     # Data
     data: str = Field(description="a .jsonl or .parquet file, or a dataset of Hugging Face: a name, or a folder")
+    subset: str = Field(default="", description="configuration of a Hugging Face dataset that has several")
     split: str = Field(default="train", description="of a Hugging Face dataset")
     format: Literal["auto", "chat", "text"] = Field(default="auto", description="chat puts text into the template")
     validation: str = Field(default="", description="another dataset to validate on (split `validation`, or `test`)")
+    validation_subset: str = Field(default="", description="of `validation` (default: the data's, of one dataset)")
     validation_percent: float = Field(default=5.0, ge=0, le=50, description="of the data, without `validation`")
     max_length: int = Field(default=2048, ge=2, description="tokens; longer rows are left out")
 
@@ -102,6 +104,13 @@ class TuneConfig(BaseModel):
     def title(self) -> str:
         return self.name or self.output.name
 
+    @property
+    def subset_of_validation(self) -> str:
+        one_dataset = self.validation.partition("@")[0] == self.data.partition("@")[0]
+        return self.validation_subset or (self.subset if one_dataset else "")
+
     def decisive(self) -> dict[str, object]:
         """The fields that decide the result, JSON-ready."""
-        return self.model_dump(mode="json", exclude=set(HARMLESS))
+        # Without them where they say nothing: runs that were begun before there were subsets go on.
+        unsaid = {name for name in ("subset", "validation_subset") if not getattr(self, name)}
+        return self.model_dump(mode="json", exclude={*HARMLESS, *unsaid})

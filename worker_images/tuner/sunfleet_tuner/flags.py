@@ -24,6 +24,7 @@ def add_eval_flags(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--data", help="questions with answers: a .jsonl or .parquet file, or a Hugging Face dataset")
     what.add_argument("--lm-eval", metavar="TASKS", help="tasks of lm-eval, or YAML files of such, separated by commas")
     _add_lm_eval_flags(parser)
+    parser.add_argument("--subset", default="", help="configuration of a Hugging Face dataset that has several")
     parser.add_argument("--split", default="test", help="of a Hugging Face dataset")
     parser.add_argument("--judge", choices=sorted(JUDGES), default="text", help="for --data: when an answer is right")
     parser.add_argument("--rows", type=int, default=128, help="questions to ask, of each task (default: 128; 0: all)")
@@ -55,6 +56,7 @@ def add_quantize_flags(parser: argparse.ArgumentParser) -> None:
         help="rounding to nearest (default), or with calibration through llmcompressor",
     )  # fmt: skip
     parser.add_argument("--calibration", type=Path, help="gptq, awq: rows in the forms of tuning data")
+    parser.add_argument("--subset", default="", help="gptq, awq: configuration of a Hugging Face dataset")
     parser.add_argument("--samples", type=int, default=256, help="gptq, awq: rows to calibrate with (default: 256)")
     parser.add_argument("--max-length", type=int, default=2048, help="gptq, awq: tokens of a row (default: 2048)")
     parser.add_argument("--python", type=Path, help="gptq, awq: interpreter of an environment with llmcompressor")

@@ -88,7 +88,7 @@ def _questions(args: argparse.Namespace) -> tuple[list[Question], Judge]:
             return questions(split(task, _TRAINING_ROWS, args.rows, _DATA_SEED)[1]), task.correct
         except ValueError as error:  # more than there are
             raise TuningError(f"--rows {args.rows}: {error}") from error
-    asked = questions_of(records(args.data, args.split), args.data)[: args.rows or None]
+    asked = questions_of(records(args.data, args.split, subset=args.subset), args.data)[: args.rows or None]
     if not asked:
         raise TuningError(f"{args.data} holds no question")
     return asked, JUDGES[args.judge]

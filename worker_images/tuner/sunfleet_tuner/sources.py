@@ -16,19 +16,21 @@ _JSON_LINES: Final = (".jsonl", ".ndjson")
 _BUILDERS: Final = {".parquet": "parquet", ".json": "json", ".csv": "csv", ".arrow": "arrow"}
 
 
-def records(source: str, *splits: str) -> Iterator[Record]:
+def records(source: str, *splits: str, subset: str = "") -> Iterator[Record]:
     """Records of ``source``: a file, or what :func:`datasets.load_dataset` (or ``load_from_disk``) takes.
 
-    Of a folder or a name the first of ``splits`` that it has; a single file has none. A name on the hub may end in
-    ``@REVISION``. Raises :class:`.errors.InvalidData`, and :class:`.errors.StoreFailed` when the hub cannot be reached.
+    Of a folder or a name the first of ``splits`` that it has, in the configuration ``subset`` where it has several; a
+    single file has neither. A name on the hub may end in ``@REVISION``. Raises :class:`.errors.InvalidData`, and :class:`.errors.StoreFailed` when the hub cannot be reached.
     """
     path = Path(source).expanduser()
+    if subset and (path.is_file() or path.suffix in _JSON_LINES):
+        raise InvalidData(f"{source} is a file, which has no subset {subset}: a Hugging Face dataset may have some")
     if path.suffix in _JSON_LINES:
         return _json_lines(path)
     if path.is_file() and path.suffix not in _BUILDERS:
         known = ", ".join((*_JSON_LINES, *_BUILDERS))
         raise InvalidData(f"{source} is a file of none of the kinds that are read: {known}")
-    return _hugging_face(source, path, splits)
+    return _hugging_face(source, path, splits, subset)
 
 
 def _json_lines(path: Path) -> Iterator[Record]:
@@ -47,16 +49,17 @@ def _json_lines(path: Path) -> Iterator[Record]:
             yield record
 
 
-def _hugging_face(source: str, path: Path, splits: tuple[str, ...]) -> Iterator[Record]:
+def _hugging_face(source: str, path: Path, splits: tuple[str, ...], subset: str) -> Iterator[Record]:
     try:
         import datasets  # noqa: PLC0415 - an extra of its own: a JSONL file needs none of it
     except ImportError as error:
         raise InvalidData(
             f"{source} is no .jsonl file, and anything else needs Hugging Face datasets: install the extra 'tuner-hub'"
         ) from error
-    said = f"dataset {source}, split {' or '.join(splits)} cannot be loaded"
+    which = f"subset {subset}, " if subset else ""
+    said = f"dataset {source}, {which}split {' or '.join(splits)} cannot be loaded"
     try:
-        return map(without_nulls, _first(datasets, source, path, splits))
+        return map(without_nulls, _first(datasets, source, path, splits, subset))
     # No such dataset, split or file; files that are not what their names say, or do not fit together.
     except (FileNotFoundError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise InvalidData(f"{said}: {error}") from error
@@ -64,24 +67,26 @@ def _hugging_face(source: str, path: Path, splits: tuple[str, ...]) -> Iterator[
         raise StoreFailed(f"{said} now: {error}") from error
 
 
-def _first(datasets: Any, source: str, path: Path, splits: tuple[str, ...]) -> Any:
+def _first(datasets: Any, source: str, path: Path, splits: tuple[str, ...], subset: str) -> Any:
     """Rows of the first split that is there; what was said of the first one when none is."""
     first: Exception | None = None
     for split in splits:
         try:
-            return _loaded(datasets, source, path, split)
+            return _loaded(datasets, source, path, split, subset)
         except ValueError as error:  # no such split, among others
             first = first or error
     raise first or ValueError("no split is named")
 
 
-def _loaded(datasets: Any, source: str, path: Path, split: str) -> Any:
+def _loaded(datasets: Any, source: str, path: Path, split: str, subset: str) -> Any:
     if path.is_file():
         return datasets.load_dataset(_BUILDERS[path.suffix], data_files=str(path), split="train")
     if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
+        if subset:
+            raise ValueError("what save_to_disk wrote is one subset already")
         loaded = datasets.load_from_disk(str(path))
         if isinstance(loaded, Mapping) and split not in loaded:
             raise ValueError(f"there is {', '.join(loaded)}")
         return loaded[split] if isinstance(loaded, Mapping) else loaded
     name, _, revision = (source, "", "") if path.exists() else source.partition("@")
-    return datasets.load_dataset(name, split=split, revision=revision or None)
+    return datasets.load_dataset(name, subset or None, split=split, revision=revision or None)

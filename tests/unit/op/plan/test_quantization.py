@@ -120,6 +120,22 @@ async def test_calibration_is_read_with_the_same_secret(world: World) -> None:
     assert {entry["secretRef"]["name"] for entry in container["envFrom"]} == {"s3"}
 
 
+async def test_calibration_may_be_one_configuration_of_a_dataset_and_without_one_the_job_keeps_its_name(
+    world: World,
+) -> None:
+    world.tuned = lambda _: None
+    texts = {"uri": "hf://org/texts@v1", "samples": 64}
+    found = {}
+    for name, subset in (("plain", {}), ("several", {"subset": "main"})):
+        world.store.put(decoder(name, quantization={**ASKED, "calibration": {**texts, **subset}}))
+        await world.settle()
+        (job,) = [one for one in world.store.all("Job") if one["metadata"]["name"].startswith(f"{name}-quantize-")]
+        work = QuantizeJob.model_validate_json(told(job["spec"]["template"]["spec"]["containers"][0]))
+        found[job["metadata"]["name"]] = work.subset
+    assert list(found.values()) == ["", "main"]
+    assert next(iter(found)) == "plain-quantize-2f6c469c"
+
+
 @pytest.mark.parametrize("uri", ["hf://org/w4", "pvc://modules", "oci://ghcr.io/w4:1"])
 async def test_an_output_that_cannot_be_written_is_refused(world: World, uri: str) -> None:
     world.store.put(decoder(quantization={**ASKED, "outputUri": uri}))

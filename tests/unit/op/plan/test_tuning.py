@@ -117,6 +117,13 @@ async def test_a_module_may_start_from_other_weights_than_the_decoders(world: Wo
     assert fetch["args"] == ["fetch", "hf://org/start@main", "--to", names.INIT_PATH]
 
 
+async def test_a_dataset_of_several_configurations_is_read_in_the_one_that_is_named(world: World) -> None:
+    rows, other = {"uri": "hf://org/rows@v1", "subset": "main"}, {"uri": "hf://org/other", "subset": "plain"}
+    world.store.put(tuning(dataset=rows, validation=other))
+    await world.settle()
+    assert told(world).settings.items() >= {"subset": "main", "validation_subset": "plain"}.items()
+
+
 async def test_extra_settings_reach_the_tuner_but_not_those_that_the_spec_decides(world: World) -> None:
     world.store.put(tuning(hyperparameters={"learningRate": "1e-3", "extra": {"warmup_percent": "5"}}))
     await world.settle()
