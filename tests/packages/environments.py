@@ -34,9 +34,12 @@ class Python:
     def module(self, name: str, words: Sequence[object]) -> subprocess.CompletedProcess[str]:
         return self._run(["-W", "ignore", "-m", name, *map(str, words)])
 
+    def script(self, script: str, words: Sequence[object]) -> subprocess.CompletedProcess[str]:
+        return self._run(["-W", "ignore", "-c", script, *map(str, words)])
+
     def ask(self, script: str, *words: str | Path) -> Any:
         """What ``script`` prints last, as JSON."""
-        done = self._run(["-W", "ignore", "-c", script, *map(str, words)])
+        done = self.script(script, words)
         assert done.returncode == 0, done.stderr[-4000:]
         return json.loads(done.stdout.strip().splitlines()[-1])
 

@@ -30,6 +30,16 @@ whole.to_json(str(root / "rows.json"))
 (root / "folder").mkdir()
 whole.to_parquet(str(root / "folder" / "train-00000-of-00001.parquet"))
 tail.to_parquet(str(root / "folder" / "test-00000-of-00001.parquet"))
+files = {"main": {"train": "rows.jsonl", "test": "tail.jsonl"}, "tail": {"train": "tail.jsonl"}}
+several = root / "several"
+several.mkdir()
+for name, some in (("rows", rows), ("tail", rows[:4])):
+    (several / (name + ".jsonl")).write_text("".join(json.dumps(row) + "\n" for row in some))
+configs = [
+    {"config_name": name, "data_files": [{"split": split, "path": path} for split, path in of.items()]}
+    for name, of in files.items()
+]
+(several / "README.md").write_text("---\n" + json.dumps({"configs": configs}) + "\n---\n")
 DatasetDict(train=whole, test=tail).save_to_disk(str(root / "saved"))
 whole.save_to_disk(str(root / "one"))
 print(1)
@@ -66,6 +76,23 @@ def test_validation_is_read_from_the_split_that_is_there(tuner: Python, tiny: Pa
     for name in ("folder", "saved"):
         found = tuned(tuner, tiny, f"validated-{name}", data / "rows.jsonl", "--validation", str(data / name))
         assert (found["training_rows"], found["validation_rows"]) == (20, 4), name
+
+
+def test_a_dataset_of_several_configurations_is_read_in_the_one_that_is_named(
+    tuner: Python, tiny: Path, data: Path
+) -> None:
+    expected = tuned(tuner, tiny, "lines-again", data / "rows.jsonl")
+    several = data / "several"
+    assert {**tuned(tuner, tiny, "main", several, "--subset", "main"), "name": ""} == {**expected, "name": ""}
+    held_out = tuned(tuner, tiny, "held-out", several, "--subset", "main", "--validation", str(several))
+    assert (held_out["training_rows"], held_out["validation_rows"]) == (20, 4)
+    for flags, part in (
+        ((), "it has several configurations: name one in subset, ['main', 'tail']"),
+        (("--subset", "none"), "subset none, split train cannot be loaded: BuilderConfig 'none' not found"),
+    ):
+        done = tuner.command(["tune", "--decoder", tiny, "--data", several, "--output", tuner.folder / "none", *flags])
+        assert done.returncode == 1
+        assert part in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,9 @@ def test_a_subset_decides_the_result_and_a_run_from_before_there_were_any_goes_o
 class Watched:
     """A monitor with a clock that stands, and what it wrote."""
 
-    def __init__(self, folder: Path, *, main: bool = True, after: int = 0, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, *, main: bool = True, after: int = 0, wandb_run: str = "", **settings: Any
+    ) -> None:
         self.now = 0.0
         self.out = StringIO()
         self.logged: list[tuple[dict[str, float], int]] = []
@@ -114,10 +116,13 @@ class Watched:
             init_trackers=init_trackers,
             end_training=lambda: None,
             log=lambda values, step: self.logged.append((values, step)),
+            get_tracker=lambda _, *, unwrap: SimpleNamespace(id=self.options["wandb"].get("id", "fresh")),
         )
         config = TuneConfig(decoder="base", output=folder / "out", data="d.jsonl", **settings)
         console = Console(file=self.out, width=200)
-        self.monitor = Monitor(accelerator, config, 100, console, after=after, clock=lambda: self.now)
+        self.monitor = Monitor(
+            accelerator, config, 100, console, after=after, wandb_run=wandb_run, clock=lambda: self.now
+        )
         self.metrics = config.work_folder / METRICS_FILE
 
 
@@ -183,6 +188,19 @@ def test_trackers_get_the_figures_of_each_step(tmp_path: Path) -> None:
         "what an earlier process logged of step 4 counts no more"
     )
     assert watched.options["wandb"] == {"name": "maths"}
+
+
+def test_a_resumed_run_goes_on_at_weights_and_biases_as_the_run_it_was(tmp_path: Path) -> None:
+    begun = Watched(tmp_path, trackers="wandb")
+    with begun.monitor as monitor:
+        assert monitor.wandb_run == "fresh"
+    resumed = Watched(tmp_path, trackers="wandb", after=3, wandb_run="fresh")
+    with resumed.monitor as monitor:
+        assert monitor.wandb_run == "fresh"
+    assert resumed.options["wandb"] == {"name": "out", "id": "fresh", "resume": "allow"}
+    other = Watched(tmp_path, main=False, trackers="wandb")
+    with other.monitor as monitor:
+        assert monitor.wandb_run == "", "only the main process tells anything"
 
 
 def test_intervals_hold_at_the_ends_and_are_wilsons() -> None:

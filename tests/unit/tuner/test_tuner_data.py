@@ -188,6 +188,9 @@ class Datasets:
             raise DatasetsError("no Parquet magic bytes")
         if path == "acme/away":
             raise ConnectionError("the hub is away")
+        if path == "openai/several":
+            said = "Config name is missing.\nPlease pick one among the available configs: ['main', 'b']\nExample of usage:"
+            raise ValueError(said)
         if split not in {"train", "test"}:
             raise ValueError(f"Unknown split {split!r}. Should be one of ['train', 'test'].")
         return [{"prompt": "a", "tools": None}]
@@ -248,6 +251,8 @@ def test_a_dataset_of_several_configurations_is_read_in_the_one_that_is_named(
 ) -> None:
     assert list(records("openai/gsm8k@v1", "train", subset="main")) == [{"prompt": "a"}]
     assert hugging_face.asked == [("openai/gsm8k", "main", None, "train", "v1")]
+    with pytest.raises(InvalidData, match=r"loaded: it has several configurations: name one in subset, \['main', 'b'\]$"):
+        records("openai/several", "train")
     with pytest.raises(InvalidData, match="openai/gsm8k, subset main, split dev cannot be loaded"):
         records("openai/gsm8k", "dev", subset="main")
     for name in ("rows.jsonl", "rows.parquet"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from io import StringIO
@@ -17,6 +18,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from sunfleet_tuner import llmcompressor_job
+from sunfleet_tuner import quantize as quantize_module
 from sunfleet_tuner.__main__ import main as command
 from sunfleet_tuner.checkpoint import checkpoint_digest
 from sunfleet_tuner.config import TuneConfig
@@ -88,6 +90,33 @@ def test_a_checkpoint_that_cannot_be_quantised_is_named(tmp_path: Path, capsys: 
     assert command(["quantize", str(tmp_path / "none"), str(tmp_path / "packed")]) == 1
     assert str(tmp_path / "none") in capsys.readouterr().err
     assert not (tmp_path / "packed").exists()
+
+
+@pytest.mark.parametrize("method", ["rtn", "gptq"])
+def test_what_could_only_become_a_broken_checkpoint_is_refused_before_anything_is_written_or_calibrated(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str
+) -> None:
+    base = tmp_path / "pickled"
+    shutil.copytree(folder / "base", base)
+    (base / "model.safetensors").rename(base / "pytorch_model.bin")
+    flags = ["--method", method, "--calibration", "rows.jsonl", "--python", "none"]
+    for given, more, part in (
+        (folder / "packed", ["--bits", "8"], "it is quantised already: name the 16-bit checkpoint"),
+        (base, [], "its weights are no *.safetensors files"),
+        (folder / "base", ["--group-size", "48"], "columns cannot be cut into groups of 48: try group size 32"),
+    ):
+        assert command(["quantize", str(given), str(tmp_path / "out"), *flags, *more]) == 1
+        assert f"{given} cannot be quantised: " in (said := capsys.readouterr().err)
+        assert part in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_of_the_hub_is_quantised_by_its_name(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quantize_module, "local_folder", {"org/base": folder / "base"}.__getitem__)
+    assert command(["quantize", "org/base", str(tmp_path / "packed"), "--group-size", "16"]) == 0
+    assert (tmp_path / "packed" / "model.safetensors").is_file()
 
 
 def test_only_the_layers_matrices_are_packed(folder: Path) -> None:
@@ -218,12 +247,21 @@ class QuantizationModifier(Named): ...
 class AWQModifier(Named): ...
 
 
+class IntermediatesCache:
+    """Pins as torch does: not without an accelerator."""
+
+    def pin_memory(self, batch_index: int, input_names: list[str] | None = None) -> None:
+        del batch_index, input_names
+        raise RuntimeError("Found no NVIDIA driver on your system")
+
+
 @pytest.fixture
 def llmcompressor(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that is used of it, by its names; ``make e2e-packages`` runs the real one."""
     mappings = [SimpleNamespace(smooth_layer=f"re:.*{name}$") for name in ("input_layernorm", "v_proj", "up_proj")]
     contents: dict[str, dict[str, Any]] = {
         "llmcompressor": {}, "llmcompressor.modifiers": {}, "llmcompressor.modifiers.transform": {},
+        "llmcompressor.pipelines": {}, "llmcompressor.pipelines.cache": {"IntermediatesCache": IntermediatesCache},
         "llmcompressor.modifiers.gptq": {"GPTQModifier": GPTQModifier},
         "llmcompressor.modifiers.quantization": {"QuantizationModifier": QuantizationModifier},
         "llmcompressor.modifiers.transform.awq": {
@@ -261,6 +299,19 @@ def test_a_recipe_quantises_the_layers_on_the_grid_and_leaves_the_head(llmcompre
 )  # fmt: skip
 def test_layers_whose_output_is_cached_are_known(layer: str, cached: bool) -> None:
     assert llmcompressor_job.changes_the_cache(layer) is cached
+
+
+@pytest.mark.usefixtures("llmcompressor")
+def test_without_an_accelerator_nothing_is_pinned_so_that_awq_runs_on_a_cpu_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    pins = IntermediatesCache.pin_memory
+    monkeypatch.setattr(IntermediatesCache, "pin_memory", pins)  # taken back after this test
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    llmcompressor_job.pin_nothing_without_an_accelerator()
+    with pytest.raises(RuntimeError, match="no NVIDIA driver"):
+        IntermediatesCache().pin_memory(0)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    llmcompressor_job.pin_nothing_without_an_accelerator()
+    IntermediatesCache().pin_memory(0)
 
 
 def test_the_job_imports_nothing_of_the_project() -> None:

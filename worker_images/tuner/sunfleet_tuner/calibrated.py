@@ -26,8 +26,8 @@ from sunfleet_tuner.weights import quantization_of
 _JOB: Final = Path(__file__).with_name("llmcompressor_job.py")
 
 
-def quantize_with_calibration(args: argparse.Namespace) -> None:
-    """Write ``args.packed``; TuningError when data or environment are missing, or the job fails."""
+def quantize_with_calibration(base: Path, args: argparse.Namespace) -> None:
+    """Write ``args.packed`` of the checkpoint in ``base``; TuningError when data or environment are missing, or the job fails."""
     if args.calibration is None:
         raise TuningError(f"--method {args.method} needs --calibration, rows like those the fleet will answer")
     python = args.python or Path(sys.executable)
@@ -38,8 +38,8 @@ def quantize_with_calibration(args: argparse.Namespace) -> None:
         )
     with whole_folder(args.packed) as draft:
         job = {
-            "base": str(args.base.resolve()), "target": str(draft), "method": args.method, "bits": args.bits,
-            "group_size": args.group_size, "max_length": args.max_length, "rows": _rows(args),
+            "base": str(base.resolve()), "target": str(draft), "method": args.method, "bits": args.bits,
+            "group_size": args.group_size, "max_length": args.max_length, "rows": _rows(base, args),
         }  # fmt: skip
         # Standard input, not a file: the rows may be anybody's data. -I: neither this folder nor PYTHONPATH is that
         # environment's business.
@@ -60,9 +60,9 @@ def _check_format(draft: Path) -> None:
         )
 
 
-def _rows(args: argparse.Namespace) -> list[list[int]]:
+def _rows(base: Path, args: argparse.Namespace) -> list[list[int]]:
     """Token ids of prompts with their answers: what the decoder will read and write."""
-    tokenizer: Any = AutoTokenizer.from_pretrained(args.base)
+    tokenizer: Any = AutoTokenizer.from_pretrained(base)
     data = records(str(args.calibration), "train", subset=args.subset)
     rows = make_rows(data, Tokens(tokenizer), max_length=args.max_length, name=str(args.calibration)).training
     if not rows:

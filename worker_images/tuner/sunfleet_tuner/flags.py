@@ -46,7 +46,7 @@ def _add_lm_eval_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_quantize_flags(parser: argparse.ArgumentParser) -> None:
     """Which checkpoint, to what, and how."""
-    parser.add_argument("base", type=Path, help="folder of the checkpoint to quantise")
+    parser.add_argument("base", help="the checkpoint to quantise: a folder, or a model name on the hub")
     parser.add_argument("packed", type=Path, help="folder to write: compressed-tensors, as engines load it")
     parser.add_argument("--dequantized", type=Path, help="folder for the same values as ordinary float32 weights")
     parser.add_argument("--bits", type=int, choices=(4, 8), default=4, help="of a weight (default: 4)")

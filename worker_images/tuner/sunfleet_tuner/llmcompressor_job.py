@@ -14,15 +14,11 @@ _CACHED: Final = re.compile(r"\b(k_proj|v_proj|qkv_proj|kv_a_layernorm|query_key
 def main() -> None:
     """Quantise the linear layers of ``base`` with GPTQ or AWQ and write a compressed-tensors checkpoint."""
     job: dict[str, Any] = json.load(sys.stdin)
-    import torch  # noqa: PLC0415 - seconds to import, after the job was read
-
-    if job["method"] == "awq" and not torch.accelerator.is_available():
-        # It pins what it remembers of activations, which only a driver can do, whatever device the model is on.
-        sys.exit("llmcompressor's AWQ needs a GPU, and there is none here: take --method gptq, which runs on CPUs too")
-    from datasets import Dataset  # noqa: PLC0415
+    from datasets import Dataset  # noqa: PLC0415 - seconds to import, after the job was read
     from llmcompressor import oneshot  # noqa: PLC0415
     from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415
 
+    pin_nothing_without_an_accelerator()
     model = AutoModelForCausalLM.from_pretrained(job["base"], dtype="auto")
     tokenizer = AutoTokenizer.from_pretrained(job["base"])
     rows = [{"input_ids": row, "attention_mask": [1] * len(row)} for row in job["rows"]]
@@ -32,6 +28,19 @@ def main() -> None:
     )  # fmt: skip
     model.save_pretrained(job["target"], save_compressed=True)
     tokenizer.save_pretrained(job["target"])
+
+
+def pin_nothing_without_an_accelerator() -> None:
+    """Let AWQ run on CPUs.
+
+    llmcompressor pins what it remembers of activations, whatever device the model is on. Pinning only makes copies to
+    an accelerator faster; torch refuses it where there is none, or no driver.
+    """
+    import torch  # noqa: PLC0415 - seconds to import
+    from llmcompressor.pipelines.cache import IntermediatesCache  # noqa: PLC0415
+
+    if not torch.accelerator.is_available():
+        IntermediatesCache.pin_memory = lambda *_, **__: None
 
 
 def recipe(job: dict[str, Any], model: Any) -> list[Any]:

@@ -26,7 +26,8 @@ _QUIET_SECONDS: Final = 10.0  # between two lines where no terminal shows a bar,
 class Monitor:
     """Tells about a run on its main process; on the others it is silent. Use it as a context manager.
 
-    A run that goes on behind step ``after`` does later steps again: what was noted of them is taken back.
+    A run that goes on behind step ``after`` does later steps again: what was noted of them is taken back. ``wandb_run``
+    is its id at Weights & Biases, empty for a new run; :attr:`wandb_run` has it from then on.
     """
 
     def __init__(
@@ -37,10 +38,12 @@ class Monitor:
         console: Console,
         *,
         after: int = 0,
+        wandb_run: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._main = accelerator.is_main_process
         self._accelerator, self._config = accelerator, config
+        self.wandb_run = wandb_run
         self._begin = after + 1 if after else 0  # validation before the first step is step 0
         self._console, self._clock = console, clock
         self._metrics = config.work_folder / METRICS_FILE
@@ -62,9 +65,13 @@ class Monitor:
             settings = {**self._config.decisive(), "learning_rate": self._config.rate}
             # Numbers stay numbers: runs are sorted by them.
             flat = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in settings.items()}
+            # There, steps that come a second time are left out, and they are the same to the last bit.
+            going_on = {"id": self.wandb_run, "resume": "allow"} if self.wandb_run else {}
             # TensorBoard reads all of a folder: what this run will do again, or an earlier one did, counts no more.
-            options = {"tensorboard": {"purge_step": self._begin}, "wandb": {"name": self._config.title}}
+            options = {"tensorboard": {"purge_step": self._begin}, "wandb": {"name": self._config.title, **going_on}}
             self._accelerator.init_trackers("sunfleet", config=flat, init_kwargs=options)
+            if self._main and "wandb" in self._config.trackers:
+                self.wandb_run = str(self._accelerator.get_tracker("wandb", unwrap=True).id)
         self._bar.start()
         return self
 

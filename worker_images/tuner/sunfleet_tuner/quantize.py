@@ -26,6 +26,7 @@ from sunfleet_tuner.calibrated import quantize_with_calibration
 from sunfleet_tuner.errors import TuningError
 from sunfleet_tuner.files import whole_folder
 from sunfleet_tuner.flags import add_quantize_flags
+from sunfleet_tuner.weights import local_folder, quantization_of
 
 BITS: Final = 4
 GROUP_SIZE: Final = 64
@@ -96,15 +97,19 @@ class Quantized:
 def quantize_weight(weight: torch.Tensor, grid: Grid = Grid()) -> Quantized:
     """Round a weight (rows, columns) to nearest; raises :class:`ValueError` when groups do not fit its columns."""
     rows, columns = weight.shape
-    if columns % grid.group_size:
-        fitting = [size for size in (128, 64, 32, 16) if columns % size == 0 and size < grid.group_size]
-        hint = f": try group size {fitting[0]}" if fitting else ""
-        raise ValueError(f"a weight of {columns} columns cannot be cut into groups of {grid.group_size}{hint}")
+    _check_groups(columns, grid)
     groups = weight.float().view(rows, columns // grid.group_size, grid.group_size)
     # The scale is stored in the checkpoint's type, so values are rounded against what will be read back.
     scales = (groups.abs().amax(dim=-1) / ((grid.highest - grid.lowest) / 2)).clamp(min=1e-8).to(weight.dtype)
     values = torch.clamp(torch.round(groups / scales.float().unsqueeze(-1)), grid.lowest, grid.highest)
     return Quantized(values.view(rows, columns).to(torch.int8), scales, grid)
+
+
+def _check_groups(columns: int, grid: Grid) -> None:
+    if columns % grid.group_size:
+        fitting = [size for size in (128, 64, 32, 16) if columns % size == 0 and size < grid.group_size]
+        hint = f": try group size {fitting[0]}" if fitting else ""
+        raise ValueError(f"a weight of {columns} columns cannot be cut into groups of {grid.group_size}{hint}")
 
 
 def quantize(base: Path, packed: Path | None, dequantized: Path | None = None, grid: Grid = Grid()) -> None:
@@ -147,8 +152,28 @@ def _packed_tensors(base: Path, grid: Grid) -> Iterator[tuple[str, torch.Tensor]
 def _linear_weights(base: Path) -> Iterator[tuple[str, torch.Tensor]]:
     """What is quantised: the matrices of the layers; embeddings and the head stay."""
     for name, tensor in _tensors(base):
-        if tensor.ndim == 2 and name.endswith(".weight") and ".layers." in name:
+        if _is_matrix_of_a_layer(name, tensor.ndim):
             yield name, tensor
+
+
+def check(base: Path, grid: Grid) -> None:
+    """Raises OSError or ValueError when ``base`` is nothing that can be put on ``grid``: before minutes of calibration."""
+    AutoConfig.from_pretrained(base)
+    if quantization_of(base) is not None:
+        raise ValueError("it is quantised already: name the 16-bit checkpoint that it was made of")
+    files = sorted(base.glob("*.safetensors"))
+    if not files:
+        raise FileNotFoundError("its weights are no *.safetensors files: save it anew with save_pretrained")
+    for file in files:
+        with safe_open(file, framework="pt") as opened:
+            for name in opened.keys():  # noqa: SIM118 - no mapping
+                shape = opened.get_slice(name).get_shape()
+                if _is_matrix_of_a_layer(name, len(shape)):
+                    _check_groups(shape[1], grid)
+
+
+def _is_matrix_of_a_layer(name: str, dimensions: int) -> bool:
+    return dimensions == 2 and name.endswith(".weight") and ".layers." in name
 
 
 def _tensors(base: Path) -> Iterator[tuple[str, torch.Tensor]]:
@@ -168,15 +193,16 @@ def _copy_rest(base: Path, draft: Path) -> None:
 def run(args: argparse.Namespace) -> None:
     """Quantise as the flags say; TuningError when the checkpoint or the environment does not allow it."""
     try:
-        AutoConfig.from_pretrained(args.base)
+        base, grid = local_folder(args.base), Grid(args.bits, args.group_size)
+        check(base, grid)
         if args.method == "rtn":
-            quantize(args.base, args.packed, args.dequantized, Grid(args.bits, args.group_size))
+            quantize(base, args.packed, args.dequantized, grid)
             return
     except (OSError, ValueError) as error:
         raise TuningError(f"{args.base} cannot be quantised: {error}") from error
     if args.dequantized:
         raise TuningError("--dequantized is for --method rtn")
-    quantize_with_calibration(args)
+    quantize_with_calibration(base, args)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -62,9 +62,16 @@ def _hugging_face(source: str, path: Path, splits: tuple[str, ...], subset: str)
         return map(without_nulls, _first(datasets, source, path, splits, subset))
     # No such dataset, split or file; files that are not what their names say, or do not fit together.
     except (FileNotFoundError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise InvalidData(f"{said}: {error}") from error
+        raise InvalidData(f"{said}: {_in_a_line(error)}") from error
     except OSError as error:  # no network: another attempt may find it
         raise StoreFailed(f"{said} now: {error}") from error
+
+
+def _in_a_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines and lines[0].startswith("Config name is missing"):  # its own advice is a line of Python
+        return f"it has several configurations: name one in subset, {lines[1].rpartition(': ')[2]}"
+    return " ".join(lines)
 
 
 def _first(datasets: Any, source: str, path: Path, splits: tuple[str, ...], subset: str) -> Any:

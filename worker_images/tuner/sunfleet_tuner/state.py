@@ -40,6 +40,7 @@ class Record(BaseModel):
     first_validation: float | None = None  # before the first step
     validations_without_gain: int = 0
     seconds: float = 0.0  # of training, over all its parts
+    wandb_run: str = ""  # its id at Weights & Biases, where it is told there
 
 
 class Checkpoints:

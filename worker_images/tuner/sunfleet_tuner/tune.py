@@ -85,7 +85,10 @@ def train_module(
     checkpoints = Checkpoints(config.work_folder)
     settings = {**config.decisive(), "data_digest": meta.data.digest, "decoder_digest": meta.tuned_against}
     record = checkpoints.newest(settings) or Record(settings=settings)
-    with Monitor(accelerator, config, training.steps, console, after=record.step) as monitor:
+    with Monitor(
+        accelerator, config, training.steps, console, after=record.step, wandb_run=record.wandb_run
+    ) as monitor:
+        record = record.model_copy(update={"wandb_run": monitor.wandb_run})
         _introduce(monitor, meta, one_pass, idle, training)
         if record.step:
             checkpoints.restore(training, record.step)
