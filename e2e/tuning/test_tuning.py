@@ -76,15 +76,40 @@ def conditions(thing: Json) -> dict[str, Json]:
     return {condition["type"]: condition for condition in thing.get("status", {}).get("conditions", [])}
 
 
+def tuner_pods(workshop: Workshop) -> list[Json]:
+    selector = ("--selector", f"{names.LABEL_ROLE}={names.ROLE_TUNER}")
+    return workshop.kubectl.items("pods", "--namespace", workshop.namespace, *selector)
+
+
+def evict_behind_the_first_checkpoint(workshop: Workshop) -> None:
+    """A node is drained: the pod has to go, and the run with it as far as its last checkpoint."""
+
+    def half_done() -> bool:
+        return any((workshop.folder / f"{TASK}.work").glob("step-*/record.json"))
+
+    wait_until("the run has left a checkpoint", half_done, TUNE_SECONDS)
+    (pod,) = tuner_pods(workshop)
+    name = pod["metadata"]["name"]
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    path = f"/api/v1/namespaces/{workshop.namespace}/pods/{name}/eviction"
+    workshop.kubectl.run("create", "--raw", path, "--filename", "-", stdin=json.dumps(eviction))
+    wait_until(
+        "another pod takes over",
+        lambda: [one for one in tuner_pods(workshop) if one["metadata"]["uid"] != pod["metadata"]["uid"]],
+        SYNC_SECONDS,
+    )
+
+
 @pytest.fixture(scope="module")
 def made(workshop: Workshop) -> Json:
-    """The status of the run, which is complete."""
+    """The status of the run, which is complete, though its pod was lost in the middle."""
     records = [
         {"messages": [*question(thing), {"role": "assistant", "content": answer_to(thing)}]} for thing in _THINGS
     ]
     (workshop.folder / "rows.jsonl").write_text("\n".join(json.dumps(record) for record in records))
     workshop.kubectl.apply(EMBEDDED / "decoder.yaml", workshop.namespace)
     workshop.kubectl.apply([tuning(workshop)], workshop.namespace)
+    evict_behind_the_first_checkpoint(workshop)
 
     def ended() -> Json | None:
         run = workshop.kubectl.get("prefilltuning", TASK, "--namespace", workshop.namespace)
@@ -96,6 +121,16 @@ def made(workshop: Workshop) -> Json:
     run: Json = wait_until("the run is complete", ended, TUNE_SECONDS, interval=3)
     status: Json = run["status"]
     return status
+
+
+def test_a_run_whose_pod_was_evicted_went_on_from_its_checkpoint(workshop: Workshop, made: Json) -> None:
+    (pod,) = [one for one in tuner_pods(workshop) if one["status"]["phase"] == "Succeeded"]
+    said = workshop.kubectl.run("logs", pod["metadata"]["name"], "--namespace", workshop.namespace)
+    assert "going on behind step 10" in said
+    assert made.get("failed", 0) == 0, "a pod that a node took away counts as no failure"
+    notes = (workshop.folder / TASK / "metrics.jsonl").read_text().splitlines()
+    steps = [note["step"] for note in map(json.loads, notes) if "loss" in note]
+    assert steps == list(range(1, 21))
 
 
 @pytest.fixture(scope="module")

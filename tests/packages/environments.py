@@ -6,7 +6,7 @@ import json
 import os
 import random
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,15 @@ class Python:
     python: Path
     folder: Path
 
-    def command(self, words: Sequence[object]) -> subprocess.CompletedProcess[str]:
+    def command(self, words: Sequence[object], **variables: str) -> subprocess.CompletedProcess[str]:
         """``python -m sunfleet_tuner WORDS``."""
-        return self.module("sunfleet_tuner", words)
+        return self.module("sunfleet_tuner", words, **variables)
 
-    def module(self, name: str, words: Sequence[object]) -> subprocess.CompletedProcess[str]:
-        return self._run(["-W", "ignore", "-m", name, *map(str, words)])
+    def module(self, name: str, words: Sequence[object], **variables: str) -> subprocess.CompletedProcess[str]:
+        return self._run(["-W", "ignore", "-m", name, *map(str, words)], variables)
 
     def script(self, script: str, words: Sequence[object]) -> subprocess.CompletedProcess[str]:
-        return self._run(["-W", "ignore", "-c", script, *map(str, words)])
+        return self._run(["-W", "ignore", "-c", script, *map(str, words)], {})
 
     def ask(self, script: str, *words: str | Path) -> Any:
         """What ``script`` prints last, as JSON."""
@@ -43,13 +43,12 @@ class Python:
         assert done.returncode == 0, done.stderr[-4000:]
         return json.loads(done.stdout.strip().splitlines()[-1])
 
-    def _run(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    def _run(self, words: Sequence[str], variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "WANDB_"))}
         places = {"PYTHONPATH": ROOMS, "HF_HOME": str(self.folder / "hub"), "HOME": str(self.folder)}
         threads = {"OMP_NUM_THREADS": "2"}
-        return run(
-            [self.python, *words], seconds=SECONDS, cwd=self.folder, env={**kept, **OFFLINE, **places, **threads}
-        )
+        env = {**kept, **OFFLINE, **places, **threads, **variables}
+        return run([self.python, *words], seconds=SECONDS, cwd=self.folder, env=env)
 
 
 def succeeds(done: subprocess.CompletedProcess[str]) -> str:

@@ -1,4 +1,4 @@
-"""GPTQ, and on a GPU AWQ, by the real llmcompressor: the engine reads what came out and serves what is trained on."""
+"""GPTQ and AWQ by the real llmcompressor: the engine reads what came out and serves what is trained on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.packages.environments import Python, succeeds, sums, write_lines
 
-METHODS = ("gptq",)
+METHODS = ("gptq", "awq")
+ROWS = 16
 TEXT = (
     "The capital of France is Paris, and the largest city of Norway is Oslo. 12 + 30 = 42. def add(a, b): return a + b"
 )
@@ -75,17 +76,15 @@ def quantised(
 
 
 @pytest.fixture(scope="module")
-def packed(tuner: Python, compressor: Python, base: Path) -> dict[str, Path]:
-    """The sample base by each method."""
-    return {
-        method: quantised(tuner, compressor, base, method, method, sums(32, 1), "--samples", "32") for method in METHODS
-    }
+def packed(tuner: Python, compressor: Python, cut: Path) -> dict[str, Path]:
+    """Layers of the sample base by each method."""
+    return {method: quantised(tuner, compressor, cut, method, method, sums(ROWS, 1)) for method in METHODS}
 
 
 @pytest.fixture(scope="module")
-def told(tuner: Python, base: Path, packed: dict[str, Path]) -> dict[str, dict[str, Any]]:
+def told(tuner: Python, cut: Path, packed: dict[str, Path]) -> dict[str, dict[str, Any]]:
     """What the base, and the tuner's weights of each checkpoint, say of the text."""
-    return {name: tuner.ask(TOLD, folder, TEXT) for name, folder in {"base": base, **packed}.items()}
+    return {name: tuner.ask(TOLD, folder, TEXT) for name, folder in {"base": cut, **packed}.items()}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -95,7 +94,7 @@ def test_the_engine_knows_the_format(engine: Python, packed: dict[str, Path], me
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_fleet_takes_it_for_a_decoder_of_the_same_kv(
-    tuner: Python, base: Path, packed: dict[str, Path], method: str
+    tuner: Python, cut: Path, packed: dict[str, Path], method: str
 ) -> None:
     """What the operator compares, by the resolver's own report."""
     script = (
@@ -103,7 +102,7 @@ def test_the_fleet_takes_it_for_a_decoder_of_the_same_kv(
         "from sunfleet_tuner.weights import describe; "
         "print(json.dumps(list(compare(*(describe(Path(one)) for one in sys.argv[1:])))))"
     )
-    assert tuner.ask(script, packed[method], base) == []
+    assert tuner.ask(script, packed[method], cut) == []
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -125,16 +124,9 @@ def test_the_engine_serves_the_values_that_the_tuner_trains_against(
 
 
 def test_awq_leaves_values_in_the_units_of_the_16_bit_checkpoint(tuner: Python, compressor: Python) -> None:
-    """Where heads of values are as many as heads, llmcompressor's own mappings scale them. AWQ itself wants a GPU."""
+    """Where heads of values are as many as heads, llmcompressor's own mappings scale them."""
     base = tuner.folder / "many-heads"
     tuner.ask(MANY_HEADS, base)
-    if not compressor.ask("import json, torch; print(json.dumps(torch.accelerator.is_available()))"):
-        data = write_lines(tuner.folder / "few.jsonl", [{"prompt": "w7", "completion": "w8"}])
-        words = ["quantize", base, tuner.folder / "none", "--method", "awq", "--calibration", data]
-        done = tuner.command([*words, "--python", compressor.python])
-        assert done.returncode == 1
-        assert "AWQ needs a GPU, and there is none here: take --method gptq" in done.stderr
-        return
     rows = [{"prompt": " ".join(f"w{(7 * n + k) % 90 + 5}" for k in range(20)), "completion": "w7"} for n in range(16)]
     packed = quantised(tuner, compressor, base, "awq", "many-heads-awq", rows)
     text = " ".join(f"w{number}" for number in range(10, 60))
@@ -143,9 +135,9 @@ def test_awq_leaves_values_in_the_units_of_the_16_bit_checkpoint(tuner: Python, 
     assert off < 0.05, off
 
 
-def test_a_prefill_module_is_tuned_against_it(tuner: Python, base: Path, packed: dict[str, Path]) -> None:
+def test_a_prefill_module_is_tuned_against_it(tuner: Python, cut: Path, packed: dict[str, Path]) -> None:
     data, output = write_lines(tuner.folder / "rows.jsonl", sums(24, 2)), tuner.folder / "module"
-    words = ["tune", "--decoder", packed["gptq"], "--init", base, "--data", data, "--output", output]
+    words = ["tune", "--decoder", packed["gptq"], "--init", cut, "--data", data, "--output", output]
     limits = ["--max-steps", "2", "--batch-rows", "4", "--precision", "fp32", "--rank", "4", "--golden-prompts", "2"]
     succeeds(tuner.command([*words, *limits]))
     meta = json.loads((output / "sunfleet.json").read_text())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.packages.environments import Python, succeeds, write_lines
+from tests.packages.environments import Python, write_lines
 
 
 def row(number: int) -> dict[str, Any]:
@@ -34,12 +34,12 @@ files = {"main": {"train": "rows.jsonl", "test": "tail.jsonl"}, "tail": {"train"
 several = root / "several"
 several.mkdir()
 for name, some in (("rows", rows), ("tail", rows[:4])):
-    (several / (name + ".jsonl")).write_text("".join(json.dumps(row) + "\n" for row in some))
+    (several / (name + ".jsonl")).write_text("".join(json.dumps(row) + "\\n" for row in some))
 configs = [
     {"config_name": name, "data_files": [{"split": split, "path": path} for split, path in of.items()]}
     for name, of in files.items()
 ]
-(several / "README.md").write_text("---\n" + json.dumps({"configs": configs}) + "\n---\n")
+(several / "README.md").write_text("---\\n" + json.dumps({"configs": configs}) + "\\n---\\n")
 DatasetDict(train=whole, test=tail).save_to_disk(str(root / "saved"))
 whole.save_to_disk(str(root / "one"))
 print(1)
@@ -56,56 +56,73 @@ def data(tuner: Python) -> Path:
     return folder
 
 
-def tuned(tuner: Python, tiny: Path, name: str, data: Path, *flags: str) -> dict[str, Any]:
-    """``data`` of the artifact of a run of one step."""
-    output = tuner.folder / f"out-{name}"
-    words = ["tune", "--decoder", tiny, "--data", data, "--output", output, "--max-steps", "1", "--precision", "fp32"]
-    succeeds(tuner.command([*words, "--golden-prompts", "0", *flags]))
-    return dict(json.loads((output / "sunfleet.json").read_text())["data"])
+# The command, once for each run, in one process: a minute of a busy machine is spent on importing torch.
+RUNS = """
+import contextlib, io, json, sys
+from sunfleet_tuner.__main__ import main
+told = {}
+for name, words in json.loads(sys.argv[1]).items():
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        code = main(words)
+    told[name] = [code, said.getvalue()]
+print(json.dumps(told))
+"""
+FORMS = ("rows.jsonl", "rows.parquet", "rows.json", "folder", "saved", "one")
+VALIDATED = (
+    "rows.jsonl --validation folder", "rows.jsonl --validation saved", "several --subset main --validation several",
+)  # fmt: skip
+REFUSED = {
+    "broken.parquet": "broken.parquet, split train cannot be loaded",
+    "none.parquet": "none.parquet, split train cannot be loaded",
+    "org/none": "org/none, split train cannot be loaded",
+    "several": "several, split train cannot be loaded: it has several configurations: name one in subset, ['main', 't",
+    "several --subset none": "subset none, split train cannot be loaded: BuilderConfig 'none' not found",
+    "rows.jsonl --subset main": "rows.jsonl is a file, which has no subset main",
+    "saved --subset main": "what save_to_disk wrote is one subset already",
+}
 
 
-def test_every_form_of_the_same_rows_is_the_same_training_set(tuner: Python, tiny: Path, data: Path) -> None:
-    expected = tuned(tuner, tiny, "lines", data / "rows.jsonl")
+@pytest.fixture(scope="module")
+def runs(tuner: Python, tiny: Path, data: Path) -> dict[str, tuple[int, str]]:
+    """Exit code and errors of runs of one step, by what they are given as data."""
+    commands = {}
+    for given in (*FORMS, *REFUSED, *VALIDATED, "several --subset main"):
+        # Whatever lies in the folder stands for its path.
+        source, *flags = [str(data / word) if (data / word).exists() else word for word in given.split()]
+        words = ["tune", "--decoder", str(tiny), "--data", source, "--output", str(place(tuner, given)), *flags]
+        commands[given] = [*words, "--max-steps", "1", "--precision", "fp32", "--golden-prompts", "0"]
+    told = tuner.ask(RUNS, json.dumps(commands))
+    return {given: (code, said) for given, (code, said) in told.items()}
+
+
+def place(tuner: Python, given: str) -> Path:
+    return tuner.folder / ("out " + given).replace("/", "-").replace(" ", "-")
+
+
+def made(tuner: Python, runs: dict[str, tuple[int, str]], given: str) -> dict[str, Any]:
+    """``data`` of the artifact, apart from its name."""
+    assert runs[given] == (0, runs[given][1])
+    return {**json.loads((place(tuner, given) / "sunfleet.json").read_text())["data"], "name": ""}
+
+
+def test_every_form_of_the_same_rows_is_the_same_training_set(tuner: Python, runs: dict[str, tuple[int, str]]) -> None:
+    expected = made(tuner, runs, "rows.jsonl")
     assert expected["training_rows"] == 19
-    for name in ("rows.parquet", "rows.json", "folder", "saved", "one"):
-        found = tuned(tuner, tiny, name, data / name)
-        assert {**found, "name": ""} == {**expected, "name": ""}, name
+    for given in (*FORMS, "several --subset main"):
+        assert made(tuner, runs, given) == expected, given
 
 
-def test_validation_is_read_from_the_split_that_is_there(tuner: Python, tiny: Path, data: Path) -> None:
-    for name in ("folder", "saved"):
-        found = tuned(tuner, tiny, f"validated-{name}", data / "rows.jsonl", "--validation", str(data / name))
-        assert (found["training_rows"], found["validation_rows"]) == (20, 4), name
-
-
-def test_a_dataset_of_several_configurations_is_read_in_the_one_that_is_named(
-    tuner: Python, tiny: Path, data: Path
+@pytest.mark.parametrize("given", VALIDATED)
+def test_validation_is_read_from_the_split_that_is_there(
+    tuner: Python, runs: dict[str, tuple[int, str]], given: str
 ) -> None:
-    expected = tuned(tuner, tiny, "lines-again", data / "rows.jsonl")
-    several = data / "several"
-    assert {**tuned(tuner, tiny, "main", several, "--subset", "main"), "name": ""} == {**expected, "name": ""}
-    held_out = tuned(tuner, tiny, "held-out", several, "--subset", "main", "--validation", str(several))
-    assert (held_out["training_rows"], held_out["validation_rows"]) == (20, 4)
-    for flags, part in (
-        ((), "it has several configurations: name one in subset, ['main', 'tail']"),
-        (("--subset", "none"), "subset none, split train cannot be loaded: BuilderConfig 'none' not found"),
-    ):
-        done = tuner.command(["tune", "--decoder", tiny, "--data", several, "--output", tuner.folder / "none", *flags])
-        assert done.returncode == 1
-        assert part in done.stderr.splitlines()[-1]
+    found = made(tuner, runs, given)
+    assert (found["training_rows"], found["validation_rows"]) == (20, 4)
 
 
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [
-        ("broken.parquet", "broken.parquet, split train cannot be loaded"),
-        ("none.parquet", "none.parquet, split train cannot be loaded"),
-        ("org/none", "org/none, split train cannot be loaded"),
-    ],
-)
-def test_what_cannot_be_loaded_is_told_in_a_line(tuner: Python, tiny: Path, data: Path, name: str, part: str) -> None:
-    given = name if "/" in name else str(data / name)
-    done = tuner.command(["tune", "--decoder", tiny, "--data", given, "--output", tuner.folder / "none"])
-    assert done.returncode == 1
-    assert part in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("given", REFUSED)
+def test_what_cannot_be_loaded_is_told_in_a_line(runs: dict[str, tuple[int, str]], given: str) -> None:
+    code, said = runs[given]
+    assert code == 1
+    assert REFUSED[given] in said.splitlines()[-1]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,7 @@ import yaml
 from tests.packages.environments import Python, succeeds, sums, write_lines
 
 from sunfleet_cluster.state import StateFolder
-from sunfleet_fakes.harness import FakeEngine
-from sunfleet_router_harness import FINGERPRINT, Engines, Router, RouterFactory
+from sunfleet_router_harness import Engines, Router
 
 QUESTIONS = 12
 COMMON = {
@@ -81,29 +78,6 @@ def test_a_pair_judges_given_answers_and_whole_texts(tuner: Python, base: Path, 
     found = results(tuner, "--decoder", base, "--lm-eval", named, "--shots", "0")["lm_eval"]
     assert found["sums_choose"]["acc,none"] > 1 / 3
     assert 1 < found["sums_roll"]["word_perplexity,none"] < 1e6
-
-
-@pytest.fixture(scope="module")
-def engines() -> Any:
-    with ExitStack() as stack:
-
-        def start(role: Any, identity: str) -> FakeEngine:
-            engine = FakeEngine(role, identity=identity, kv_fingerprint=FINGERPRINT, max_model_len=2048)
-            return stack.enter_context(engine)
-
-        yield Engines(
-            start("prefill", "maths"), start("prefill", "maths"), start("prefill", "code"), start("decode", "base"),
-            start("decode", "base"),
-        )  # fmt: skip
-
-
-@pytest.fixture
-async def router(engines: Engines, tmp_path: Path) -> AsyncIterator[Router]:
-    async with AsyncExitStack() as stack:
-        running = await RouterFactory(engines, tmp_path, stack)()
-        yield running
-        running.stop.set()
-        await running.task
 
 
 @pytest.mark.parametrize("flags", [(), ("--chat",)], ids=["texts", "chats"])

@@ -116,7 +116,7 @@ class Watched:
             init_trackers=init_trackers,
             end_training=lambda: None,
             log=lambda values, step: self.logged.append((values, step)),
-            get_tracker=lambda _, *, unwrap: SimpleNamespace(id=self.options["wandb"].get("id", "fresh")),
+            get_tracker=lambda _, unwrap=False: unwrap and SimpleNamespace(id=self.options["wandb"].get("id", "fresh")),
         )
         config = TuneConfig(decoder="base", output=folder / "out", data="d.jsonl", **settings)
         console = Console(file=self.out, width=200)

@@ -189,8 +189,8 @@ class Datasets:
         if path == "acme/away":
             raise ConnectionError("the hub is away")
         if path == "openai/several":
-            said = "Config name is missing.\nPlease pick one among the available configs: ['main', 'b']\nExample of usage:"
-            raise ValueError(said)
+            named = "Please pick one among the available configs: ['main', 'b']"
+            raise ValueError(f"Config name is missing.\n{named}\nExample of usage:\n\t`load_dataset(...)`")
         if split not in {"train", "test"}:
             raise ValueError(f"Unknown split {split!r}. Should be one of ['train', 'test'].")
         return [{"prompt": "a", "tools": None}]
@@ -251,7 +251,7 @@ def test_a_dataset_of_several_configurations_is_read_in_the_one_that_is_named(
 ) -> None:
     assert list(records("openai/gsm8k@v1", "train", subset="main")) == [{"prompt": "a"}]
     assert hugging_face.asked == [("openai/gsm8k", "main", None, "train", "v1")]
-    with pytest.raises(InvalidData, match=r"loaded: it has several configurations: name one in subset, \['main', 'b'\]$"):
+    with pytest.raises(InvalidData, match=r": it has several configurations: name one in subset, \['main', 'b'\]$"):
         records("openai/several", "train")
     with pytest.raises(InvalidData, match="openai/gsm8k, subset main, split dev cannot be loaded"):
         records("openai/gsm8k", "dev", subset="main")

@@ -159,6 +159,8 @@ class LmEval:
         assert LM in type(model).__mro__
         if "humaneval" in tasks and not confirm_run_unsafe_code:
             raise ValueError("Attempted to run task: humaneval which is marked as unsafe.")
+        if "needy" in tasks[0]:
+            raise ImportError("No module named 'math_verify'")
         if "broken" in tasks[0]:
             raise ValueError("another fault")
         self.asked = {"tasks": tasks, "limit": limit, "shots": num_fewshot, "multiturn": fewshot_as_multiturn}
@@ -198,8 +200,11 @@ def test_tasks_that_cannot_be_run_are_explained(
     assert main([*given, "humaneval"]) == 1
     assert "allow it with --run-code" in capsys.readouterr().err
     assert evaluate(fleet, tmp_path, "--lm-eval", "humaneval", "--run-code")["lm_eval"].keys() == {"humaneval"}
-    broken = tmp_path / "broken.yaml"
+    broken, needy = tmp_path / "broken.yaml", tmp_path / "needy.yaml"
     broken.touch()
+    needy.touch()
+    assert main([*given, str(needy)]) == 1
+    assert "needs a package that is not installed here: No module named 'math_verify'" in capsys.readouterr().err
     with pytest.raises(ValueError, match="another fault"):
         main([*given, str(broken)])
 

@@ -302,7 +302,7 @@ def test_layers_whose_output_is_cached_are_known(layer: str, cached: bool) -> No
 
 
 @pytest.mark.usefixtures("llmcompressor")
-def test_without_an_accelerator_nothing_is_pinned_so_that_awq_runs_on_a_cpu_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_accelerator_nothing_is_pinned_so_that_awq_runs_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     pins = IntermediatesCache.pin_memory
     monkeypatch.setattr(IntermediatesCache, "pin_memory", pins)  # taken back after this test
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)

@@ -211,6 +211,28 @@ def test_two_processes_make_the_same_steps_as_one(
         assert two == pytest.approx(one, rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "last"), [("constant_with_warmup", 0.02), ("linear", 0.02 * 2 / 7), ("cosine", 0.02 * 0.188)]
+)
+def test_the_rate_warms_up_and_then_follows_the_schedule(
+    sources: Path, tmp_path: Path, schedule: str, last: float
+) -> None:
+    tune(sources, tmp_path / "out", schedule=schedule, warmup_percent=25, validation_percent=0)
+    notes = [json.loads(line) for line in (tmp_path / "out" / METRICS_FILE).read_text().splitlines()]
+    rates = [note["learning_rate"] for note in notes]
+    assert rates[:3] == [0.0, 0.01, 0.02], "two of eight steps"
+    assert rates[3:] == sorted(rates[3:], reverse=True)
+    assert rates[-1] == pytest.approx(last, rel=0.01)
+
+
+def test_another_seed_makes_another_module_and_the_same_one_the_same(sources: Path, tmp_path: Path) -> None:
+    tensors = []
+    for place, seed in enumerate((3, 3, 4)):
+        tune(sources, tmp_path / str(place), max_steps=2, seed=seed, validation_percent=0)
+        tensors.append((tmp_path / str(place) / TENSORS["lora"]).read_bytes())
+    assert tensors[0] == tensors[1] != tensors[2]
+
+
 def test_bfloat16_learns_as_float32_does(sources: Path, tmp_path: Path) -> None:
     for method in ("lora", "full"):
         for precision in ("fp32", "bf16"):

@@ -27,7 +27,7 @@ _JOB: Final = Path(__file__).with_name("llmcompressor_job.py")
 
 
 def quantize_with_calibration(base: Path, args: argparse.Namespace) -> None:
-    """Write ``args.packed`` of the checkpoint in ``base``; TuningError when data or environment are missing, or the job fails."""
+    """Write ``args.packed`` of ``base``; TuningError when data or environment are missing, or the job fails."""
     if args.calibration is None:
         raise TuningError(f"--method {args.method} needs --calibration, rows like those the fleet will answer")
     python = args.python or Path(sys.executable)

@@ -82,6 +82,8 @@ def run_harness(respondent: Respondent, asked: Asked) -> dict[str, Any]:
             apply_chat_template=asked.chat, fewshot_as_multiturn=asked.chat, task_manager=manager,
             confirm_run_unsafe_code=asked.run_code,
         )  # fmt: skip
+    except ImportError as error:  # of a task's own code
+        raise TuningError(f"a task needs a package that is not installed here: {error}") from error
     except ValueError as error:
         if "unsafe" not in str(error):
             raise

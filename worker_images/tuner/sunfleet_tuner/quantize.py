@@ -157,7 +157,7 @@ def _linear_weights(base: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def check(base: Path, grid: Grid) -> None:
-    """Raises OSError or ValueError when ``base`` is nothing that can be put on ``grid``: before minutes of calibration."""
+    """Raises OSError or ValueError when ``base`` cannot be put on ``grid``: before minutes of calibration."""
     AutoConfig.from_pretrained(base)
     if quantization_of(base) is not None:
         raise ValueError("it is quantised already: name the 16-bit checkpoint that it was made of")

@@ -20,7 +20,8 @@ def records(source: str, *splits: str, subset: str = "") -> Iterator[Record]:
     """Records of ``source``: a file, or what :func:`datasets.load_dataset` (or ``load_from_disk``) takes.
 
     Of a folder or a name the first of ``splits`` that it has, in the configuration ``subset`` where it has several; a
-    single file has neither. A name on the hub may end in ``@REVISION``. Raises :class:`.errors.InvalidData`, and :class:`.errors.StoreFailed` when the hub cannot be reached.
+    single file has neither. A name on the hub may end in ``@REVISION``. Raises :class:`.errors.InvalidData`, and
+    :class:`.errors.StoreFailed` when the hub cannot be reached.
     """
     path = Path(source).expanduser()
     if subset and (path.is_file() or path.suffix in _JSON_LINES):

@@ -157,14 +157,12 @@ def read_rows(config: TuneConfig, sources: Sources, tokenizer: Any) -> Rows:
     tokens = Tokens(tokenizer, _stops(sources.decoder))
     percent = 0.0 if config.validation else config.validation_percent
     rows = make_rows(
-        records(config.data, config.split, subset=config.subset), tokens, form=config.format, max_length=config.max_length,
-        validation_percent=percent, seed=config.seed, name=config.data,
+        records(config.data, config.split, subset=config.subset), tokens, form=config.format,
+        max_length=config.max_length, validation_percent=percent, seed=config.seed, name=config.data,
     )  # fmt: skip
     if config.validation:
         held_out = records(config.validation, "validation", "test", subset=config.subset_of_validation)
-        other = make_rows(
-            held_out, tokens, form=config.format, max_length=config.max_length, name=config.validation
-        )
+        other = make_rows(held_out, tokens, form=config.format, max_length=config.max_length, name=config.validation)
         rows = Rows(rows.training, other.training, rows.dropped + other.dropped)
     if not rows.training:
         dropped = ", ".join(f"{count} {why}" for why, count in rows.dropped.items()) or "the dataset is empty"
