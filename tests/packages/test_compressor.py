@@ -41,8 +41,10 @@ found = [float(logprobs[place - 1, token]) for place, token in enumerate(ids) if
 values = out.past_key_values.layers[0].values.flatten()
 print(json.dumps({"ids": ids, "logprobs": found, "values": values[:4096].tolist()}))
 """
+# What the engine logs, until after its last request, goes where it disturbs nobody.
 SERVED = """
-import json, sys
+import json, os, sys
+os.environ["VLLM_LOGGING_STREAM"] = "ext://sys.stderr"
 from vllm import LLM, SamplingParams
 engine = LLM(sys.argv[1], dtype="float16", enforce_eager=True, max_model_len=256, kv_cache_memory_bytes=64 << 20)
 ids = json.loads(sys.argv[2])
