@@ -12,6 +12,8 @@ IN_FLIGHT: Final = "sunfleet_router_in_flight_requests"
 QUEUE_DEPTH: Final = "sunfleet_router_queue_depth"
 REQUESTS_ENDED: Final = "sunfleet_router_request_duration_seconds_count"
 PROMPT_TOKENS: Final = "sunfleet_router_prompt_tokens_total"
+# Each prompt's length times itself: with the sum and the count, how much lengths vary.
+PROMPT_TOKENS_SQUARED: Final = "sunfleet_router_prompt_tokens_squared_total"
 PREFILL_BACKLOG: Final = "sunfleet_router_prefill_backlog_tokens"
 PREFILL_OLDEST: Final = "sunfleet_router_prefill_oldest_seconds"
 PREFILLS: Final = "sunfleet_router_prefill_duration_seconds_count"
@@ -40,7 +42,8 @@ UP: Final = "up"
 OF_REVISIONS: Final = frozenset({REVISION_REQUESTS, REVISION_SECONDS, REVISION_TOKENS})
 OF_ROUTER: Final = frozenset(
     {
-        IN_FLIGHT, QUEUE_DEPTH, REQUESTS_ENDED, PROMPT_TOKENS, PREFILL_BACKLOG, PREFILL_OLDEST, PREFILLS,
+        IN_FLIGHT, QUEUE_DEPTH, REQUESTS_ENDED, PROMPT_TOKENS, PROMPT_TOKENS_SQUARED, PREFILL_BACKLOG, PREFILL_OLDEST,
+        PREFILLS,
         PREFILL_SECONDS, OUTPUT_TOKENS, TTFT_COUNT, TTFT_SECONDS, PREFILL_ENDPOINTS, DECODE_ENDPOINTS,
         KV_CAPACITY, KV_RESERVED, KV_QUEUED, SYNCED, *OF_REVISIONS,
     }

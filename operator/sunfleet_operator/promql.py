@@ -76,6 +76,7 @@ def queries(window_seconds: int, matchers: Mapping[str, str]) -> Queries:
         "oldest": gauge("max", "task", metrics.PREFILL_OLDEST),
         "token_rate": rate("task", metrics.PROMPT_TOKENS),
         "prompt_rate": rate("task", metrics.PREFILLS),
+        "square_rate": rate("task", metrics.PROMPT_TOKENS_SQUARED),
         "concurrency": rate("task", metrics.PREFILL_SECONDS),
         "arriving": arriving(window_seconds),
         "recent": arriving(half),

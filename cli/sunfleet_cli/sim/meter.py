@@ -13,6 +13,7 @@ class Totals:
     """Counters of one task since the beginning, and its work under way."""
 
     tokens: float = 0.0
+    squares: float = 0.0  # of the prompts' tokens
     prompts: float = 0.0
     prefill_seconds: float = 0.0
     ended: float = 0.0
@@ -20,9 +21,9 @@ class Totals:
     backlog: int = 0
     legs: dict[object, float] = field(default_factory=dict)  # prefill legs under way -> since when, oldest first
 
-    def counters(self) -> tuple[float, float, float, float, float]:
+    def counters(self) -> tuple[float, float, float, float, float, float]:
         """The last one is what came: what was prefilled and what is in the backlog."""
-        return self.tokens, self.prompts, self.prefill_seconds, self.ended, self.tokens + self.backlog
+        return self.tokens, self.squares, self.prompts, self.prefill_seconds, self.ended, self.tokens + self.backlog
 
 
 class Meter:
@@ -41,7 +42,7 @@ class Meter:
         begun, before = self._samples[0]
         if now <= begun:
             return PrefillSignals(age=0, in_flight=totals.in_flight, backlog=totals.backlog, oldest=oldest)
-        tokens, prompts, seconds, ended, came = (a - b for a, b in zip(totals.counters(), before, strict=True))
+        tokens, squares, prompts, seconds, ended, came = (a - b for a, b in zip(totals.counters(), before, strict=True))
         span = now - begun
         return PrefillSignals(
             age=0.0,
@@ -51,6 +52,7 @@ class Meter:
             oldest=oldest,
             token_rate=tokens / span,
             prompt_rate=prompts / span,
+            square_rate=squares / span,
             concurrency=seconds / span,
             arriving=came / span,
             recent=self._recent(totals, now),

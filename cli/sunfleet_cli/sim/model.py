@@ -152,6 +152,7 @@ class Model:
         begun = totals.legs.pop(job)
         totals.backlog -= request.prompt
         totals.tokens += request.prompt
+        totals.squares += request.prompt**2
         totals.prompts += 1
         totals.prefill_seconds += self.now - begun
         if pod.queue:

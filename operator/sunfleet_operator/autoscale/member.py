@@ -10,7 +10,7 @@ from typing import Final
 from sunfleet_api.scaling import Autoscaling
 from sunfleet_operator.autoscale import behavior, need
 from sunfleet_operator.autoscale.behavior import Change
-from sunfleet_operator.autoscale.capability import Throughput, learn
+from sunfleet_operator.autoscale.capability import Throughput, learn, seen
 from sunfleet_operator.autoscale.decision import Decision, Why
 from sunfleet_operator.autoscale.need import PrefillLoad
 from sunfleet_operator.autoscale.signals import DecodeSignals, PrefillSignals, Signals, figures, missing, number, usable
@@ -148,14 +148,22 @@ def _learnt(member: Member, signals: Signals, state: State, now: float) -> State
         state = replace(state, active_at=now)
     if state.decided_at is None:
         return state
+    seconds, tokens = max(0.0, now - state.decided_at), signals.token_rate or 0.0
     learnt = learn(
         state.throughput,
-        token_rate=signals.token_rate or 0.0,
+        token_rate=tokens,
         concurrency=signals.concurrency or 0.0,
         ready=member.pods.ready,
-        seconds=max(0.0, now - state.decided_at),
+        seconds=seconds,
     )
-    return replace(state, throughput=learnt)
+    lengths = seen(
+        state.lengths,
+        prompt_rate=signals.prompt_rate or 0.0,
+        token_rate=tokens,
+        square_rate=(signals.square_rate or 0.0) if usable(signals.square_rate) else 0.0,
+        seconds=seconds,
+    )
+    return replace(state, throughput=learnt, lengths=lengths)
 
 
 def _zero(member: Member, signals: PrefillSignals, state: State) -> Decision | None:
@@ -186,6 +194,7 @@ def _prefill(member: Member, signals: PrefillSignals, state: State) -> float:
         per_pod=state.throughput.per_pod,
         recent=signals.recent if usable(signals.recent) else None,
         window=member.window,
+        variability=state.lengths.variability,
         startup=member.pods.startup_seconds or 0.0,
     )
     return need.prefill_need(load, member.auto.targets, ready=member.pods.ready, present=member.pods.wanted)
@@ -240,6 +249,7 @@ def _with_figures(decision: Decision, member: Member, state: State, exact: float
         "need": exact,
         "podTokensPerSecond": state.throughput.per_pod,
         "podKvTokens": state.capacity_per_pod,
+        "lengthVariability": state.lengths.variability if isinstance(member.signals, PrefillSignals) else None,
         "readyPods": float(member.pods.ready),
         "wantedPods": float(member.pods.wanted),
     }

@@ -3,9 +3,11 @@
 Prefill: so many pods that no more than one prompt in twenty waits longer than ``queueSeconds``. Prompts come by chance
 and are not of one length, so pods must stand idle at times; how much, Sakasegawa's approximation of the queue M/M/c
 says: with load ``a`` (pods that would be busy all the time), ``c`` pods and ``s`` seconds a prompt, a prompt waits with
-probability ``(a/c) ** (sqrt(2(c+1)) - 1)``, and then longer than ``q`` with ``exp(-q (c-a) / s)``. Many pods need less
-room each than one does. What has piled up beyond the prompts that are being computed is to be gone within
-``queueSeconds``, or within the time that a new pod takes to start, since nothing helps sooner.
+probability ``(a/c) ** (sqrt(2(c+1)) - 1)``, and then longer than ``q`` with ``exp(-q (c-a) / s)``. Where lengths vary
+less or more than M/M/c's, the wait is ``(1 + v) / 2`` times as long (Allen and Cunneen); ``v``, their squared
+coefficient of variation, is learnt from the prompts that come. Many pods need less room each than one does. What has
+piled up beyond the prompts that are being computed is to be gone within ``queueSeconds``, or within the time that a new
+pod takes to start, since nothing helps sooner.
 
 Prompts come as fast as they are served and as the backlog grows, both over the same time: what is served while a
 backlog is worked off does not come as fast, and is no reason for more pods. Where the newer half of that time differs
@@ -42,6 +44,7 @@ class PrefillLoad:
     per_pod: float | None
     recent: float | None = None  # ``arriving`` of the newer half of the window
     window: float = 60.0  # seconds that rates are over
+    variability: float = 1.0  # of the prompts' lengths: squared coefficient of variation
     startup: float = 0.0  # seconds that a new pod takes to be Ready
 
     @property
@@ -59,31 +62,31 @@ def prefill_need(load: PrefillLoad, targets: Targets, *, ready: int, present: in
         idle = not (load.token_rate or load.backlog)
         return 0.0 if idle else float(present + late)
     waiting = max(0.0, load.backlog - ready * load.size)  # one prompt a pod is no queue
-    need = staffed(expected(load) / load.per_pod, load.size / load.per_pod, queue)
+    need = staffed(expected(load) / load.per_pod, load.size / load.per_pod, queue, load.variability)
     need += waiting / (max(queue, load.startup) * load.per_pod)
     return max(need, present + 1.0) if late and waiting else need
 
 
 def expected(load: PrefillLoad) -> float:
     """Prompt tokens a second to be ready for. A rate of ``n`` prompts of random length, at random times, strays from
-    its mean by ``sqrt(2n)`` prompts."""
+    its mean by ``sqrt((1 + variability) n)`` prompts."""
     if load.recent is None:
         return load.arriving
     half = load.window / 2
     usual = max(load.arriving, load.size / half)
-    chance = math.sqrt(2 * usual * load.size / half)
+    chance = math.sqrt((1 + load.variability) * usual * load.size / half)
     return load.recent if abs(load.recent - load.arriving) > _SIGMAS * chance else load.arriving
 
 
-def staffed(busy: float, service: float, queue: float) -> float:
+def staffed(busy: float, service: float, queue: float, variability: float = 1.0) -> float:
     """Pods so that :data:`LATE_SHARE` of prompts wait longer than ``queue`` seconds, where ``busy`` pods would be busy
-    all the time and a prompt takes ``service`` seconds."""
+    all the time and a prompt takes ``service`` seconds, which vary by ``variability``."""
     if busy <= 0 or service <= 0:
         return max(0.0, busy)
     low, high = busy, busy + 1 + 8 * math.sqrt(busy + 1)
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        if _late(busy, middle, service, queue) > LATE_SHARE:
+        if _late(busy, middle, service * (1 + variability) / 2, queue) > LATE_SHARE:
             low = middle
         else:
             high = middle

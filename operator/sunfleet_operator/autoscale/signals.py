@@ -18,6 +18,7 @@ class PrefillSignals:
     oldest: float | None = None  # seconds that the oldest of those has been there
     token_rate: float | None = None  # prompt tokens that were prefilled
     prompt_rate: float | None = None  # prompts that were prefilled
+    square_rate: float | None = None  # squares of their tokens; routers of an earlier version do not tell
     concurrency: float | None = None  # prefill legs under way at a time, on average
     arriving: float | None = None  # prompt tokens that came: those prefilled, and by how much the backlog grew
     recent: float | None = None  # the same over the newer half of the window; unknown if there is one sample in it

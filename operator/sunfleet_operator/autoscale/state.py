@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sunfleet_operator.autoscale.behavior import History
-from sunfleet_operator.autoscale.capability import Throughput
+from sunfleet_operator.autoscale.capability import Lengths, Throughput
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class State:
 
     history: History = field(default_factory=History)
     throughput: Throughput = field(default_factory=Throughput)
+    lengths: Lengths = field(default_factory=Lengths)
     capacity_per_pod: float | None = None  # KV tokens of a decode pod, as last seen
     decided_at: float | None = None
     seen_at: float | None = None  # metrics could be used

@@ -159,6 +159,7 @@ class Pairing:
         prompt = reply.prompt.count
         self._metrics.prefill_seconds.add(leg.seconds, name)
         self._metrics.prompt_tokens.add(prompt, name)
+        self._metrics.prompt_tokens_squared.add(prompt * prompt, name)
         call.visit.prompt += prompt - call.prompt_tokens  # once, however often it had to be made
         call.prompt_tokens = prompt
         made = Prefilled(self._releaser, pod, reply, call)

@@ -135,6 +135,9 @@ class Metrics:
         )
         self.retries = self._counter("retries", "Requests tried again on other pods.", "task")
         self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens, as the prefill counted them.", "task")
+        self.prompt_tokens_squared = self._counter(
+            "prompt_tokens_squared", "Squares of the prompts' tokens: how much lengths vary.", "task"
+        )
         self.output_tokens = self._counter("output_tokens", "Tokens that were made for clients.", "task")
         self.resumes = self._counter("resumes", "Tries to go on with a broken stream.", "task", "reason")
         self.resumed_streams = self._counter(
@@ -269,7 +272,8 @@ class Metrics:
 
     def _per_task(self) -> tuple[_Counter | _Histogram, ...]:
         return (
-            self.retries, self.prompt_tokens, self.output_tokens, self.prefill_only, self.replayed_tokens,
+            self.retries, self.prompt_tokens, self.prompt_tokens_squared, self.output_tokens, self.prefill_only,
+            self.replayed_tokens,
             self.resume_seconds, self.request_seconds, self.queue_seconds, self.prefill_seconds,
             self.first_token_seconds,
         )  # fmt: skip

@@ -38,7 +38,7 @@ def test_a_colon_written_as_an_underscore_is_refused() -> None:
 
 
 def test_a_query_does_not_grow_with_the_fleet() -> None:
-    assert len(SAMPLE.every()) == 18
+    assert len(SAMPLE.every()) == 19
 
 
 @given(st.text(max_size=30))
@@ -61,7 +61,7 @@ def test_a_label_name_is_a_name(name: str) -> None:
 
 def test_a_task_that_no_series_names_is_unknown_and_not_idle() -> None:
     answers = {field: [Sample({"task": "maths"}, 3.0)] for field in SAMPLE.prefill}
-    assert promql.prefill_signals(answers, "maths") == PrefillSignals(*[3.0] * 10)
+    assert promql.prefill_signals(answers, "maths") == PrefillSignals(*[3.0] * 11)
     assert promql.prefill_signals(answers, "math") == PrefillSignals()
     pools = {field: [Sample({"decoder": "team/base"}, 2.0)] for field in SAMPLE.decode}
     assert promql.decode_signals(pools, "team/base").reserved == 2.0

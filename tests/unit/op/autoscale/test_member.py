@@ -299,6 +299,19 @@ def test_a_status_gives_a_new_process_what_the_old_one_had_learnt() -> None:
     assert seeded({"podTokensPerSecond": "x"}) == State() == seeded({"podKvTokens": "-1"})
 
 
+def test_how_much_prompts_vary_is_learnt_round_by_round_and_its_lack_is_no_lack_of_metrics() -> None:
+    even = prefill(in_flight=1, token_rate=1000, prompt_rate=10, square_rate=100_000, concurrency=1)
+    state = KNOWN
+    for seconds in range(0, 600, 15):
+        step = decided(member(1, even), state, NOW + seconds)
+        state = step.state
+    assert float(step.decision.inputs["lengthVariability"]) < 0.1
+    for unknown in (None, float("nan"), -1.0):
+        older = decided(member(1, replace(even, square_rate=unknown)), KNOWN).decision
+        assert older.inputs["lengthVariability"] == "1"
+        assert not older.blind
+
+
 def test_a_decision_names_its_figures() -> None:
     inputs = decided(member(1, BUSY)).decision.inputs
     assert inputs["tokenRate"] == "3000"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunfleet_api.scaling import Targets
-from sunfleet_operator.autoscale.capability import LEAST_SECONDS, Throughput, learn
+from sunfleet_operator.autoscale.capability import LEAST_SECONDS, Lengths, Throughput, learn, seen
 from sunfleet_operator.autoscale.need import (
     LATE_SHARE,
     PrefillLoad,
@@ -47,6 +47,11 @@ NEEDS: dict[str, tuple[PrefillLoad, int, int, float]] = {
     "a backlog that is worked off is served faster than it comes": (
         load(token_rate=4000, prompt_rate=1e9, arriving=1000), 4, 4, 1.0,
     ),
+    "prompts of one length wait half as long as those that vary as chance does": (
+        load(token_rate=500, prompt_rate=0.5, variability=0.0), 1, 1, 1.06,
+    ),
+    "the same with lengths that vary": (load(token_rate=500, prompt_rate=0.5), 1, 1, 1.391),
+    "and with a few that are very long": (load(token_rate=500, prompt_rate=0.5, variability=4.0), 1, 1, 1.898),
     "a load that has just risen counts": (load(token_rate=500, prompt_rate=1e9, recent=2000), 1, 1, 2.0),
     "a load that has just fallen counts": (load(token_rate=2000, prompt_rate=1e9, recent=500), 3, 3, 0.5),
     "a prompt that is being computed does not wait": (load(token_rate=10, prompt_rate=0.01, backlog=900), 1, 1, 0.355),
@@ -76,10 +81,13 @@ def test_a_rate_that_chance_explains_is_no_change_of_load() -> None:
     assert expected(few) == 1000
     assert expected(many) == 140_000
     assert expected(load(token_rate=1000, prompt_rate=1, recent=None)) == 1000
+    alike = load(token_rate=1000, prompt_rate=1, recent=1400, variability=0.0)
+    assert expected(alike) == 1400  # only the times at which they come are chance
 
 
-def late_share(busy: float, pods: int, service: float, queue: float) -> float:
-    """Prompts that come by chance to pods that work them off in order of arrival: who waits longer than ``queue``."""
+def late_share(busy: float, pods: int, service: float, queue: float, sigma: float | None = None) -> float:
+    """Prompts that come by chance to pods that work them off in order of arrival: who waits longer than ``queue``.
+    Lengths are exponential, or log-normal with ``sigma``."""
     chance = random.Random(7)  # noqa: S311 - prompts, not secrets
     free = [0.0] * pods
     now, late, count = 0.0, 0, 40_000
@@ -87,7 +95,8 @@ def late_share(busy: float, pods: int, service: float, queue: float) -> float:
         now += chance.expovariate(busy / service)
         begun = max(now, heapq.heappop(free))
         late += begun - now > queue
-        heapq.heappush(free, begun + chance.expovariate(1 / service))
+        length = chance.expovariate(1) if sigma is None else chance.lognormvariate(-(sigma**2) / 2, sigma)
+        heapq.heappush(free, begun + service * length)
     return late / count
 
 
@@ -101,6 +110,39 @@ def test_so_many_pods_that_one_prompt_in_twenty_is_late_as_a_queue_of_random_pro
     assert late_share(busy, enough, 1.0, queue) <= LATE_SHARE * 1.5  # it is an approximation
     if too_few > busy:
         assert late_share(busy, too_few, 1.0, queue) > LATE_SHARE
+
+
+@pytest.mark.parametrize("busy", [0.3, 2.0, 12.0])
+@pytest.mark.parametrize("sigma", [0.0, 0.7, 1.2])
+def test_the_same_is_so_however_lengths_vary(busy: float, sigma: float) -> None:
+    pods = staffed(busy, 1.0, 2.0, math.exp(sigma**2) - 1)
+    assert late_share(busy, math.ceil(pods), 1.0, 2.0, sigma) <= LATE_SHARE * 1.5
+    if (too_few := math.floor(pods) - 1) > busy:
+        assert late_share(busy, too_few, 1.0, 2.0, sigma) > LATE_SHARE
+
+
+def lengths_of(*prompts: float, times: int = 1) -> Lengths:
+    """What is learnt of prompts of these lengths, one after the other a second."""
+    known = Lengths()
+    for _ in range(times):
+        for one in prompts:
+            known = seen(known, prompt_rate=1, token_rate=one, square_rate=one**2, seconds=1)
+    return known
+
+
+def test_how_much_lengths_vary_is_learnt_and_believed_the_more_prompts_were_seen() -> None:
+    assert Lengths().variability == 1.0
+    assert lengths_of(500, times=50).variability == pytest.approx(0.5, abs=0.01)
+    assert lengths_of(500, times=5000).variability == pytest.approx(0.0, abs=0.05)
+    assert lengths_of(100, 300, times=5000).variability == pytest.approx(0.25, abs=0.05)
+    assert lengths_of(*[10] * 99, 10_000, times=100).variability > 20
+
+
+def test_lengths_that_cannot_be_true_and_those_of_an_older_router_teach_nothing() -> None:
+    known = lengths_of(100, 300, times=9)
+    assert seen(known, prompt_rate=1, token_rate=100, square_rate=0, seconds=15) == known
+    assert seen(known, prompt_rate=2, token_rate=100, square_rate=4000, seconds=15) == known  # less than the mean's
+    assert seen(known, prompt_rate=0, token_rate=0, square_rate=0, seconds=15) == known
 
 
 @given(busy=st.floats(0, 500), service=st.floats(0, 100), queue=st.floats(0.1, 100))

@@ -153,6 +153,16 @@ async def test_what_is_logged_of_a_request_has_its_id_and_no_word_of_its_prompt(
 # Accounts
 
 
+async def test_what_the_scaler_learns_lengths_from_counts_every_prompt_once(router: Router) -> None:
+    """The squares' sum is that of the squares, not the square of the sum."""
+    for prompt in ("one", "one two three four"):
+        async with router.http.post(router.url + PATH, json={**TEXT, "prompt": prompt}) as answer:
+            assert answer.status == 200
+    metrics = router.parts.metrics
+    assert metrics.prompt_tokens.labels("acme/maths")._value.get() == 1 + 4
+    assert metrics.prompt_tokens_squared.labels("acme/maths")._value.get() == 1 + 16
+
+
 async def test_gpu_time_is_divided_among_tasks_by_what_they_held(router: Router, engines: Engines) -> None:
     engines.configure_prefills(prefill_seconds=0.1)
     engines.configure_decoders(tokens_per_second=40)
