@@ -240,6 +240,9 @@ def _explained(member: Member, exact: float, raw: int, bounded: int, count: int)
         return Decision(count, Why.NEVER_READY, f"{needed}, but no pod is Ready yet", wished=count)
     if count == present:
         return Decision(count, Why.STEADY, needed, wished=count)
+    if (count > present) != (raw > present):  # no load moved it there
+        text = f"{needed}, {count} by the limits of {member.floor} to {member.auto.max_replicas}"
+        return Decision(count, Why.WITHIN_LIMITS, text, wished=count)
     way = Why.LOAD_ROSE if count > present else Why.LOAD_FELL
     return Decision(count, way, f"{needed}, {count} after limits, windows and policies", wished=count)
 

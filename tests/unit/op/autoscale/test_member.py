@@ -32,6 +32,11 @@ TABLE: dict[str, tuple[Member, State, int, Why]] = {
     "less load needs fewer": (member(5, BUSY), KNOWN, 3, Why.LOAD_FELL),
     "maxReplicas holds against the need": (member(2, BUSY, maxReplicas=2), KNOWN, 2, Why.WITHIN_LIMITS),
     "minReplicas holds against the need": (member(4, BUSY, minReplicas=4), KNOWN, 4, Why.WITHIN_LIMITS),
+    "a first pod without any load is minReplicas": (member(0, prefill()), KNOWN, 1, Why.WITHIN_LIMITS),
+    "pods that go for maxReplicas alone do not go for load": (
+        member(3, prefill(in_flight=9, requests=9, token_rate=9000, prompt_rate=1e6, concurrency=3), maxReplicas=2),
+        KNOWN, 2, Why.WITHIN_LIMITS,
+    ),
     "more than maxReplicas go": (member(9, BUSY, maxReplicas=4), KNOWN, 3, Why.LOAD_FELL),
     "a window holds a fall": (Member(auto(), pods(5), BUSY), KNOWN, 5, Why.STABILIZING),
     "pods that are not Ready yet are counted": (member(3, BUSY, ready=1), KNOWN, 3, Why.STEADY),
