@@ -26,7 +26,7 @@ GENERATES = {
 }
 CHOOSES = {
     "output_type": "multiple_choice", "target_delimiter": "",
-    "doc_to_choice": ["0", "{{answer}}", "100000"], "doc_to_target": 1,
+    "doc_to_choice": "{{['0', answer, '100000']}}", "doc_to_target": 1,
     "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
 }  # fmt: skip
 ROLLS = {
