@@ -39,7 +39,7 @@ def backup(fleet: Fleet, *query: str) -> list[Json]:
 
 def restore(fleet: Fleet, objects: list[Json]) -> None:
     document = {"apiVersion": "v1", "kind": "List", "items": objects}
-    fleet.kubectl.run("create", "--validate=ignore", "--filename", "-", stdin=json.dumps(document))
+    fleet.kubectl.run("create", "--filename", "-", stdin=json.dumps(document))
 
 
 def served(fleet: Fleet, proxy: ApiProxy) -> dict[str, tuple[object, ...]]:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from sunfleet_api.digests import KVFingerprint
 from sunfleet_api.engine import ATTENTION_BACKEND, ExtraArg
 from sunfleet_api.fingerprint import EngineContract
 from sunfleet_api.worker import ResolverReport
+from sunfleet_operator import nulls
 from sunfleet_operator.types import Json
 
 
@@ -24,8 +25,8 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     def data(self) -> dict[str, Any]:
-        """For ``ControllerRevision.data``."""
-        return self.model_dump(mode="json", by_alias=True)
+        """For ``ControllerRevision.data``: without nulls, so that kubectl takes it back from a backup."""
+        return nulls.without(self.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
 class WeightsRecord(_Record):
@@ -148,8 +149,8 @@ def parse(live: Json) -> AnyRecord | None:
     if model is None:
         return None
     try:
-        return model.model_validate(data)
-    except ValidationError:
+        return model.model_validate(nulls.with_nulls(data))
+    except ValueError:  # pydantic's is one too
         return None
 
 

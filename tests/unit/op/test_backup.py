@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import replace
 from typing import Any
 
-from sunfleet_optest.objects import decoder, model, report
+from sunfleet_optest.objects import CONFIG, decoder, model, profile, report
 from sunfleet_optest.world import DEFAULTS, World
 
 FLOATING = "hf://acme/maths-adapter@main"
@@ -60,6 +61,22 @@ async def test_records_that_were_restored_first_keep_weights_and_pods() -> None:
     for live in after.store.all("ControllerRevision"):
         (reference,) = live["metadata"]["ownerReferences"]
         assert reference["uid"] in owners
+
+
+async def test_no_record_holds_a_null_which_kubectl_refuses() -> None:
+    world = at("old")
+    scheme = {"kv_cache_quantization": {"type": "float", "actorder": None}}
+    world.resolve = lambda uri: (
+        report(uri) if "adapter" in uri else report(uri, config={**CONFIG, "rope": {"short": [None]}, **scheme})
+    )
+    world.store.put(profile(template={"spec": {"nodeSelector": {"gpu": "b200"}}}))
+    world.store.put(decoder())
+    world.store.put(model(profileRefs=[{"name": "fast"}]))
+    await world.settle()
+    found = [live["data"] for live in world.store.all("ControllerRevision")]
+    assert {data["record"] for data in found} == {"weights", "decoder", "model", "profiles"}
+    assert len([data for data in found if data["record"] == "decoder"]) == 1, "a record was read as something else"
+    assert "null" not in json.dumps(found).replace('"nulls"', "")
 
 
 async def test_without_its_records_a_floating_revision_is_resolved_anew_and_says_so() -> None:
