@@ -141,6 +141,10 @@ class Index:
         """Everything that routers have to know of."""
         return tuple(key for key in self._ready if key.kind in {MODEL, DECODER})
 
+    def known(self) -> tuple[Key, ...]:
+        """Everything of ours that has children."""
+        return tuple(self._ready)
+
     def ready(self, kind: str, status: str) -> int:
         """How many objects of a kind have this status ("True", "False", "Unknown") of ``Ready``."""
         return sum(1 for key, found in self._ready.items() if key.kind == kind and found == status)

@@ -58,9 +58,10 @@ class Operator:
     _engines: AdminPorts | None = None
     _ports: RouterPorts = field(default_factory=RouterPorts)
     _store: Recalling = field(init=False)
+    _watched: set[tuple[str, str]] = field(default_factory=set)  # kind and namespace of watches that began once
 
     def __post_init__(self) -> None:
-        self._store = Recalling(self.cluster, self.settings.recall_seconds, scoped=bool(self.settings.namespaces))
+        self._store = Recalling(self.cluster, self.settings.recall_seconds)
 
     async def start(self) -> None:
         """Learn who uses whom, queue everything, then let the workers go."""
@@ -123,7 +124,7 @@ class Operator:
         metrics.LAST_WATCH_EVENT.set_to_current_time()
         self.health.saw_event()
         gone = type_ == "DELETED"
-        news = self._store.told(kind, live, gone=gone, relisted=type_ is None)
+        news = self._store.told(kind, live, gone=gone)
         if kind == "NetworkPolicy" and not news:
             return  # what this process wrote a moment ago
         concerned = self._concerned(kind, live, gone=gone)
@@ -132,6 +133,17 @@ class Operator:
         for key in concerned:
             if self._serves(key):
                 self.queue.add(key)
+
+    def listed(self, kind: str, namespace: str) -> None:
+        """A watch begins (of a namespace; empty: of all), and will tell what is there. If it does so anew, it never
+        tells what went in between, so everybody is looked at again."""
+        self._store.relisted(kind, namespace)
+        watch = (kind, namespace)
+        if watch in self._watched:
+            logger.info("the watch of %ss begins anew%s", kind, f" in namespace {namespace}" if namespace else "")
+            for key in self.index.known():
+                self.queue.add(key)
+        self._watched.add(watch)
 
     def _serves(self, key: Key) -> bool:
         """What an object refers to may lie in a namespace of another operator, where this one may read nothing."""

@@ -17,7 +17,6 @@ from sunfleet_operator.apply import Writer
 from sunfleet_operator.cluster import UnavailableError
 from sunfleet_operator.memory import LISTS, OBJECTS, WATCHED, Memory
 from sunfleet_operator.observe import Reader
-from sunfleet_operator.relists import Relists
 from sunfleet_operator.types import Json, Manifest, Ref
 
 
@@ -28,12 +27,8 @@ class Store(Reader, Writer, Protocol):
 class Recalling:
     """A :class:`Store` over another one. Not thread-safe."""
 
-    def __init__(
-        self, store: Store, seconds: float, clock: Callable[[], float] = time.monotonic, *, scoped: bool = False
-    ) -> None:
-        """``scoped``: each namespace has watches of its own."""
+    def __init__(self, store: Store, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._memory = store, Memory(seconds, clock)
-        self._relists = Relists(clock, scoped=scoped)
 
     async def get(self, kind: str, namespace: str, name: str) -> Json | None:
         if kind not in OBJECTS:
@@ -101,15 +96,14 @@ class Recalling:
         self._memory.wrote(kind, after)
         return after
 
-    def told(self, kind: str, live: Json, *, gone: bool, relisted: bool = False) -> bool:
-        """A watch event; whether it is news. After a gap in the watch everything is ``relisted``, and what was deleted
-        meanwhile is never told: all that the watch had told goes, once for each listing."""
-        if kind not in WATCHED:
-            return True
-        namespace = str(live["metadata"].get("namespace") or "")
-        if relisted and self._relists.begins(kind, namespace):
-            self._memory.clear(kind, self._relists.scope(namespace))
-        return self._memory.told(kind, live, gone=gone)
+    def told(self, kind: str, live: Json, *, gone: bool) -> bool:
+        """A watch event; whether it is news."""
+        return self._memory.told(kind, live, gone=gone) if kind in WATCHED else True
+
+    def relisted(self, kind: str, namespace: str) -> None:
+        """A watch (of a namespace; empty: of all) begins anew, before it tells anything. What was deleted in the gap
+        is never told: all that the watch had told goes."""
+        self._memory.clear(kind, namespace)
 
     def forget(self) -> None:
         """Everything is to be read again."""

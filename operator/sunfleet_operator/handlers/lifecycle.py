@@ -6,6 +6,7 @@ from typing import Any
 
 import kopf
 
+from sunfleet_operator import listings
 from sunfleet_operator.kopf_settings import configure
 from sunfleet_operator.process import Operator
 
@@ -22,6 +23,7 @@ async def cleanup(memo: Operator, **_: Any) -> None:
 
 
 @kopf.on.login(retries=3)
-def login(settings: kopf.OperatorSettings, **_: Any) -> kopf.ConnectionInfo | None:
+async def login(memo: Operator, settings: kopf.OperatorSettings, **_: Any) -> kopf.AiohttpSession | None:
     # The default login would go through the synchronous client, which this process does not use otherwise.
-    return kopf.login_with_service_account(settings=settings) or kopf.login_with_kubeconfig(settings=settings)
+    found = kopf.login_with_service_account(settings=settings) or kopf.login_with_kubeconfig(settings=settings)
+    return None if found is None else listings.session(found, memo.listed)
