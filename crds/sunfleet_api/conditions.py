@@ -68,7 +68,7 @@ MEANINGS: Final[Mapping[ConditionType, str]] = {
     ConditionType.PROGRESSING: "A roll-out, or a tuning run, is under way.",
     ConditionType.PAUSED: "`spec.paused` holds the operator back.",
     ConditionType.BUDGET_EXCEEDED: "More pods are wanted than `gpuBudget` allows.",
-    ConditionType.FIELDS_IGNORED: "The message names fields that are set and have no effect yet.",
+    ConditionType.FIELDS_IGNORED: "The message names fields that are set and have no effect, and why.",
     ConditionType.PROFILES_OUTDATED: "A ServingProfile has changed or gone since this object took it over.",
     ConditionType.DELETION_BLOCKED: "The decoder is to be deleted, but SunModels still use it.",
 }
@@ -197,7 +197,7 @@ class Reason(StrEnum):
     CANARY_PROMOTABLE = "CanaryPromotable"
     CANARY_ROLLED_BACK = "CanaryRolledBack"
     # Something to say
-    NOT_YET_SUPPORTED = "NotYetSupported"
+    WITHOUT_EFFECT = "WithoutEffect"
     IN_USE = "InUse"
     PROFILE_CHANGED = "ProfileChanged"
 

@@ -1,4 +1,4 @@
-"""Fields that are accepted and do nothing yet; the operator names them in the condition ``FieldsIgnored``.
+"""Fields that are accepted and do nothing; the operator names them in the condition ``FieldsIgnored``, and says why.
 
 A field whose value asks for exactly what happens anyway (``engineUpgrade: Manual``) is not ignored.
 """
@@ -20,6 +20,12 @@ _OF_MODEL: Final[Mapping[str, Callable[[SunModelSpec], bool]]] = {
 }
 _OF_POOL: Final[Mapping[str, Callable[[PrefillPoolSpec], bool]]] = {
     "rollout.engineUpgrade": lambda spec: spec.rollout.engine_upgrade != "Manual",
+}
+ENGINE_UPGRADE: Final = "spec.rollout.engineUpgrade"
+WHY: Final[Mapping[str, str]] = {
+    "spec.canary": "a canary of a task in a PrefillPool stands in that pool, over its decoder",
+    ENGINE_UPGRADE: "prefill pods run the engine of their decoder's revision, which reads no other's KV: the "
+    "SharedDecoder's field decides",
 }
 # Kind -> paths that may be named.
 INACTIVE: Final[Mapping[str, tuple[str, ...]]] = {

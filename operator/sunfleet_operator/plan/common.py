@@ -9,10 +9,11 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from sunfleet_api import names
-from sunfleet_api.base import Resource
+from sunfleet_api.base import ApiModel, Resource
 from sunfleet_api.conditions import ConditionType, Reason
 from sunfleet_api.digests import KVFingerprint
 from sunfleet_api.explained import explained
+from sunfleet_api.inactive import ENGINE_UPGRADE, WHY, inactive_fields
 from sunfleet_api.weights import WeightsSource
 from sunfleet_api.worker import WorkerSettings
 from sunfleet_operator.observed import Defaults
@@ -20,7 +21,7 @@ from sunfleet_operator.plan import status
 from sunfleet_operator.plan.actions import Plan
 from sunfleet_operator.plan.conditions import Verdict
 from sunfleet_operator.records import Engine
-from sunfleet_operator.types import Json, status_of
+from sunfleet_operator.types import Json, spec_of, status_of
 
 # These are not watched, so somebody who makes room is noticed so late.
 TAKEN_SECONDS = 30
@@ -76,12 +77,14 @@ def look_again(verdicts: Sequence[Verdict]) -> float | None:
     return _DOWNLOAD_SECONDS if loads else None
 
 
-def ignored(fields: Sequence[str]) -> list[Verdict]:
-    """``FieldsIgnored``, when there is any."""
+def ignored(spec: ApiModel, decoder: Json | None) -> list[Verdict]:
+    """``FieldsIgnored``, when there is any. What the decoder does anyway is not ignored."""
+    upgrades = ((spec_of(decoder).get("rollout") or {}).get("engineUpgrade") if decoder else None) == "Automatic"
+    fields = [path for path in inactive_fields(spec) if not (upgrades and path == ENGINE_UPGRADE)]
     if not fields:
         return []
-    message = f"set, but without effect in this version: {', '.join(fields)}"
-    return [Verdict(ConditionType.FIELDS_IGNORED, "True", Reason.NOT_YET_SUPPORTED, message)]
+    message = "set without effect: " + "; ".join(f"{path} ({WHY[path]})" for path in fields)
+    return [Verdict(ConditionType.FIELDS_IGNORED, "True", Reason.WITHOUT_EFFECT, message)]
 
 
 def refused(verdicts: Sequence[Verdict], refusal: str) -> list[Verdict]:

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from sunfleet_api.conditions import MODEL_ROLL_UP, ConditionType, Reason
 from sunfleet_api.digests import KVFingerprint
-from sunfleet_api.inactive import inactive_fields
 from sunfleet_api.sun_model import PrefillModelStatus, SunModel, SunModelStatus
 from sunfleet_operator import records
 from sunfleet_operator.build import labels, network
@@ -91,7 +90,7 @@ def plan(observed: ObservedModel, defaults: Defaults, now: datetime, *, refusal:
         *routed.of_task(observed.live, fields["traffic"], observed.heard),
         *want.verdicts,
         *made.verdicts,
-        *ignored(inactive_fields(model.spec)),
+        *ignored(model.spec, observed.decoder),
         *paused(spec_paused=model.spec.paused),
     ]
     taken = revisions.taken(observed.live, observed.key, observed.children)

@@ -11,7 +11,6 @@ from sunfleet_api.checkpoint import ADAPTER
 from sunfleet_api.conditions import POOL_ROLL_UP, ConditionType, Reason
 from sunfleet_api.digests import KVFingerprint
 from sunfleet_api.fingerprint import revision_hash
-from sunfleet_api.inactive import inactive_fields
 from sunfleet_api.prefill import Prefill
 from sunfleet_api.prefill_pool import PoolModelStatus, PrefillPool, PrefillPoolStatus
 from sunfleet_api.sun_model import SunModel, SunModelSpec
@@ -244,7 +243,7 @@ def _verdicts(observed: ObservedPool, pool: PrefillPool, outcome: _Outcome) -> l
     if outcome.fleet is not None and outcome.rolled is not None:
         verdicts.append(revisions.progress(outcome.fleet, outcome.rolled, outcome.want.count))
     verdicts += outcome.want.verdicts
-    return [*verdicts, *ignored(inactive_fields(pool.spec)), *paused(spec_paused=pool.spec.paused)]
+    return [*verdicts, *ignored(pool.spec, observed.decoder), *paused(spec_paused=pool.spec.paused)]
 
 
 def _decoder_ready(observed: ObservedPool, outcome: _Outcome) -> Verdict:

@@ -15,7 +15,6 @@ from typing import Any
 from sunfleet_api import names
 from sunfleet_api.conditions import MODEL_ROLL_UP, ConditionType, Reason
 from sunfleet_api.digests import KVFingerprint
-from sunfleet_api.inactive import inactive_fields
 from sunfleet_api.pooling import announced
 from sunfleet_api.sun_model import PooledAdapter, PrefillModelStatus, SunModel, SunModelStatus
 from sunfleet_operator import records
@@ -90,7 +89,7 @@ def plan(
         *outcome.verdicts,
         *routed.of_task(observed.live, outcome.routes, observed.heard),
         *made.verdicts,
-        *ignored(inactive_fields(model.spec)),
+        *ignored(model.spec, observed.decoder),
         *paused(spec_paused=model.spec.paused),
     ]
     verdicts = refused(verdicts, refusal)

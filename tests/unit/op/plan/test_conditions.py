@@ -80,7 +80,7 @@ ROLL_UPS: dict[str, tuple[tuple[Verdict, ...], bool, tuple[str, str]]] = {
         ("False", "ProgressDeadlineExceeded"),
     ),
     "conditions outside the roll-up do not count": (
-        (*GOOD, Verdict(ConditionType.FIELDS_IGNORED, "True", "NotYetSupported")), False, ("True", "Ready"),
+        (*GOOD, Verdict(ConditionType.FIELDS_IGNORED, "True", "WithoutEffect")), False, ("True", "Ready"),
     ),
 }  # fmt: skip
 

@@ -295,7 +295,16 @@ async def test_a_wrong_new_decoder_reference_leaves_the_old_one_serving(world: W
 async def test_fields_without_effect_are_named(world: World) -> None:
     await _fleet(world, model(rollout={"engineUpgrade": "Automatic"}))
     message = world.condition("SunModel", "maths", "FieldsIgnored")["message"]
-    assert "spec.rollout.engineUpgrade" in message
+    assert "spec.rollout.engineUpgrade (" in message
+    assert "SharedDecoder's field decides" in message
+    assert _ready(world) == ("True", "Ready")
+
+
+async def test_what_the_decoder_does_anyway_is_not_called_ignored(world: World) -> None:
+    world.store.put(decoder(rollout={"engineUpgrade": "Automatic"}))
+    world.store.put(model(rollout={"engineUpgrade": "Automatic"}))
+    await world.settle()
+    assert not world.condition("SunModel", "maths", "FieldsIgnored")
     assert _ready(world) == ("True", "Ready")
 
 
