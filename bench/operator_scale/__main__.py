@@ -27,6 +27,8 @@ ROWS = (
     ("ready_after_last_accepted", "{:.1f}", "all Ready, s after the last was accepted", "500 in 90"),
     ("ready_after_first_sent", "{:.1f}", "all Ready, s after the first was sent", ""),
     ("operator_cpu", "{:.1f}", "operator CPU until then, s", ""),
+    ("server_cpu", "{:.1f}", "API server CPU until then, s", ""),
+    ("all_cpu", "{:.1f}", "CPU of both, etcd and the controllers, s", ""),
     ("requests_per_model", "{:.1f}", "API requests a SunModel until then", ""),
     ("patch_p50", "{:.3f}", "patch to changed Deployment, p50, s", ""),
     ("patch_p99", "{:.3f}", "patch to changed Deployment, p99, s", "2"),

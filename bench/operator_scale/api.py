@@ -66,6 +66,11 @@ class Api:
         async with self._session.get(path) as answer:
             return list((await answer.json())["items"])
 
+    async def text(self, path: str) -> str:
+        """GET of something that is no object."""
+        async with self._session.get(path) as answer:
+            return await answer.text()
+
     async def watch(self, path: str) -> AsyncIterator[Document]:
         """Every object of a collection, now and whenever it changes, for ever; deletions are left out."""
         while True:

@@ -37,6 +37,7 @@ class World:
     operator: Process
     kubeconfig: Path
     more: Mapping[str, str]  # settings of the operator
+    plane: RunningControlPlane
 
     @property
     def pid(self) -> int:
@@ -79,7 +80,7 @@ async def world(
             health, metrics = _free_ports()
             rooms = ("crds", "operator", "bench")
             operator = Process({}, folder / "operator.log", health, metrics, module=module, rooms=rooms)
-            made = World(api, AuditLog(log), operator, kubeconfig, more or {})
+            made = World(api, AuditLog(log), operator, kubeconfig, more or {}, plane)
             try:
                 await made.start_operator(resync_seconds)
                 yield made

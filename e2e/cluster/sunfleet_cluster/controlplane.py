@@ -9,7 +9,7 @@ started them if that is killed.
 
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ _WITHOUT_CONTROLLERS = "--disable-admission-plugins=ServiceAccount"
 @dataclass(frozen=True)
 class RunningControlPlane:
     """An API server that answers. `kubeconfig`: its administrator's; `kubectl`: the program; `logs`: folder of the
-    components' logs.
+    components' logs; `pids`: of the components, by name.
     """
 
     url: str
@@ -41,6 +41,7 @@ class RunningControlPlane:
     kubectl: Path
     logs: Path
     api: ApiClient
+    pids: Mapping[str, int]
 
 
 @contextmanager
@@ -74,7 +75,8 @@ def control_plane(
         if controllers:
             bring(plane.controller_manager())
         api = ApiClient(plane.api_url, plane.pki)
-        yield RunningControlPlane(plane.api_url, folder / "admin.kubeconfig", plane.bin / "kubectl", logs, api)
+        pids = {name: child.pid for name, child in started.items()}
+        yield RunningControlPlane(plane.api_url, folder / "admin.kubeconfig", plane.bin / "kubectl", logs, api, pids)
 
 
 def _describe(folder: Path, bin_folder: Path) -> ControlPlane:
