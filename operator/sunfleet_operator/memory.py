@@ -30,6 +30,7 @@ from sunfleet_operator.types import (
     metadata,
     name_of,
     owner_of,
+    status_of,
 )
 
 # Only the operator writes these, and nobody watches them; a record's content cannot even be changed.
@@ -50,13 +51,15 @@ _Query = frozenset[tuple[str, str]]
 
 
 class _Kept:
-    """One object. ``head`` has the part of its metadata that is looked at without unpacking it."""
+    """One object. ``head`` has what is looked at without unpacking it: a part of its metadata, and a pod's phase."""
 
     __slots__ = ("_text", "head", "version")
 
     def __init__(self, live: Json) -> None:
         meta = metadata(live)
         self.head: Json = {"metadata": {part: meta[part] for part in _HEAD if part in meta}}
+        if phase := status_of(live).get("phase"):
+            self.head["status"] = {"phase": phase}
         self.version = _version(live)
         self._text = json.dumps(live, separators=(",", ":"))
 
@@ -233,13 +236,13 @@ class Memory:
                 del known.items[name]
 
     def _outdate_pods(self, job: Json) -> None:
-        """Pods explain what became of their Job, so they are never older than it: not once it has ended, and not
-        before one of them is there."""
+        """Pods explain what became of their Job, so they are never older than it."""
         for owner in _owners(job):
-            lists = self._lists["Pod"].get(owner, {}).values()
-            shown = all(any(_is_of(pod.head, job) for pod in known.items.values()) for known in lists)
-            if jobs.ended(job) is not None or (jobs.begun(job) and not shown):
-                self._drop("Pod", owner)
+            for known in self._lists["Pod"].get(owner, {}).values():
+                own = [pod.head for pod in known.items.values() if _is_of(pod.head, job)]
+                if not jobs.explained(job, own):
+                    self._drop("Pod", owner)
+                    break
 
     def _drop(self, kind: str, owner: _Owner) -> None:
         self._lists[kind].pop(owner, None)

@@ -26,7 +26,7 @@ from sunfleet_operator.observed import (
     User,
 )
 from sunfleet_operator.plan import runs
-from sunfleet_operator.plan.jobs import begun, pods_of
+from sunfleet_operator.plan.jobs import podless
 from sunfleet_operator.plan.pods import downloading
 from sunfleet_operator.references import decoder_of, decoders_of, pool_of, profiles_of
 from sunfleet_operator.types import (
@@ -270,26 +270,28 @@ async def _children(reader: Reader, key: Key, owner: Json) -> Children:
     """
     query, uid = labels.owned_by(key), str(metadata(owner)["uid"])
     mine = {labels.owner_label(key.kind): key.name}
-    deployments, (jobs, pods), records, (service, budget, policy) = await asyncio.gather(
+    deployments, (jobs, pods), records, (service, policy) = await asyncio.gather(
         reader.list("Deployment", key.namespace, labels=query),
         _jobs_and_pods(reader, key, query, mine),
         reader.list("ControllerRevision", key.namespace, labels=query),
         _beside_the_pods(reader, key),
     )
-    complaints, progress = await asyncio.gather(_complaints(reader, key, jobs, pods), _progress(reader, pods))
-    everything = (*deployments, *jobs, *records, *(live for live in (service, budget, policy) if live is not None))
-    return Children(
-        predecessor=any(_of_predecessor(live, key, uid) for live in everything),
+    found = Children(
         deployments=_owned(deployments, uid),
         jobs=_owned(jobs, uid),
         records=(*_owned(records, uid), *_owned(records, None)),
         pods=tuple(pods),
         service=service,
-        budget=budget,
         policy=policy,
-        complaints=complaints,
-        progress=progress,
     )
+    complaints, progress, budget = await asyncio.gather(
+        _complaints(reader, key, jobs, pods),
+        _progress(reader, pods),
+        reader.get("PodDisruptionBudget", key.namespace, labels.pool_name(key)) if found.has_pods else _nothing(),
+    )
+    everything = (*deployments, *jobs, *records, *(live for live in (service, budget, policy) if live is not None))
+    predecessor = any(_of_predecessor(live, key, uid) for live in everything)
+    return replace(found, budget=budget, complaints=complaints, progress=progress, predecessor=predecessor)
 
 
 async def _jobs_and_pods(
@@ -313,16 +315,16 @@ async def _progress(reader: Reader, pods: Sequence[Json]) -> dict[str, str]:
 
 async def _complaints(reader: Reader, key: Key, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[str, str]:
     """Why Jobs that have begun get no pod: a quota, a LimitRange, a policy. Only Events tell."""
-    podless = [job for job in jobs if begun(job) and not pods_of(job, pods)]
+    waiting = [job for job in jobs if podless(job, pods)]
     found = await asyncio.gather(
         *(
             reader.list(
                 "Event", key.namespace, fields={"involvedObject.uid": metadata(job)["uid"], "reason": "FailedCreate"}
             )
-            for job in podless
+            for job in waiting
         )
     )
-    return {name_of(job): _latest(events) for job, events in zip(podless, found, strict=True) if events}
+    return {name_of(job): _latest(events) for job, events in zip(waiting, found, strict=True) if events}
 
 
 def _latest(events: Sequence[Json]) -> str:
@@ -330,12 +332,11 @@ def _latest(events: Sequence[Json]) -> str:
     return str(newest.get("message") or "")
 
 
-async def _beside_the_pods(reader: Reader, key: Key) -> tuple[Json | None, Json | None, Json | None]:
-    """Service, PodDisruptionBudget and NetworkPolicy, whoever made them."""
+async def _beside_the_pods(reader: Reader, key: Key) -> tuple[Json | None, Json | None]:
+    """Service and NetworkPolicy, whoever made them."""
     name = labels.pool_name(key)
     return await asyncio.gather(
         reader.get("Service", key.namespace, name),
-        reader.get("PodDisruptionBudget", key.namespace, name),
         reader.get("NetworkPolicy", key.namespace, name),
     )
 

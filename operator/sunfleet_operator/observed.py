@@ -13,14 +13,15 @@ from sunfleet_operator.figures import ByRevision
 from sunfleet_operator.heard import Heard
 from sunfleet_operator.references import canary_decoder_of, decoder_of, pool_of, routed_decoders
 from sunfleet_operator.told import Told
-from sunfleet_operator.types import POOL, Json, Key, full_name, is_terminating, metadata, status_of
+from sunfleet_operator.types import POOL, Json, Key, full_name, is_terminating, metadata, runs_engine, status_of
 
 
 @dataclass(frozen=True)
 class Children:
     """Live objects in the owner's namespace that it controls (owner reference), and their pods.
 
-    ``service``, ``budget`` and ``policy`` are whatever stands under their names. ``predecessor``: children of an
+    ``service``, ``budget`` and ``policy`` are whatever stands under their names; the budget is not looked for before
+    there are pods. ``predecessor``: children of an
     earlier owner of this name are still there; the garbage collector is about to remove them. ``complaints``: by
     the name of a Job without pods, why it gets none. ``progress``: by the
     name of a pod, how far its download is.
@@ -36,6 +37,12 @@ class Children:
     predecessor: bool = False
     complaints: Mapping[str, str] = field(default_factory=dict)
     progress: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_pods(self) -> bool:
+        """Engine pods, as far as one can tell: those themselves, or their Deployment's word."""
+        counted = any(status_of(live).get("replicas") for live in self.deployments)
+        return counted or any(runs_engine(pod) for pod in self.pods)
 
 
 @dataclass(frozen=True)

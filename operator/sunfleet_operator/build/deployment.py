@@ -12,8 +12,8 @@ def deployment(
 ) -> Manifest:
     """The Deployment ``NAME-REVISION``.
 
-    ``create_with`` is the replica count of one that does not exist yet. For a live one it is ``None``: the field
-    belongs to the scale manager, and naming it here would take it away.
+    ``create_with`` is the replica count of one that does not exist yet, ``None`` for the API server's own of 1. For a
+    live one it is ``None``: the field belongs to the scale manager, and naming it here would take it away.
     """
     replicas = {} if create_with is None else {"replicas": create_with}
     made = labels.child(

@@ -40,6 +40,20 @@ def begun(job: Json) -> bool:
     return bool(status_of(job).get("startTime")) and ended(job) is None
 
 
+def podless(job: Json, all_pods: Sequence[Json]) -> bool:
+    """Whether it has begun and gets no pod. Where it counts one itself, that one's event is on its way."""
+    return begun(job) and not status_of(job).get("active") and not pods_of(job, all_pods)
+
+
+def explained(job: Json, own_pods: Sequence[Json]) -> bool:
+    """Whether its pods are known as far as it is itself: one of a Job that has begun, and of one that has ended all
+    that it has counted, at their end."""
+    if ended(job) is None:
+        return not begun(job) or bool(own_pods or status_of(job).get("active"))
+    over = sum(1 for pod in own_pods if status_of(pod).get("phase") in {"Succeeded", "Failed"})
+    return over >= max(1, sum(int(status_of(job).get(count) or 0) for count in ("succeeded", "failed")))
+
+
 def problem(job: Json, children: Children) -> tuple[str, str] | None:
     """(reason, message) of what keeps it from running; ``None`` when it only needs time."""
     own = pods_of(job, children.pods)

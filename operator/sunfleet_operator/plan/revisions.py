@@ -48,6 +48,7 @@ from sunfleet_operator.types import (
 )
 
 _LAST_CHECKS = 2
+_UNSAID = 1  # replicas of a Deployment whose manifest says none
 
 
 @dataclass(frozen=True)
@@ -157,18 +158,23 @@ def _target_writes(fleet: Fleet, replicas: int, spec: Rollout) -> list[Write]:
         revision,
         fleet.target.template,
         progress_deadline_seconds=spec.progress_deadline_seconds,
-        create_with=replicas if live is None else None,
+        create_with=replicas if live is None and replicas != _UNSAID else None,
     )
-    if live is None:
-        return [Apply(made), Scale(scale(fleet.key, revision, replicas))]
-    return [*_scale_writes(fleet, live, replicas), *changed(made, live)]
+    if live is not None:
+        return [*_scale_writes(fleet, live, replicas), *changed(made, live)]
+    # What nobody says nobody owns, so nobody has to take it over: another write to every new Deployment, in the midst
+    # of its controller's own.
+    said = [] if replicas == _UNSAID else [Scale(scale(fleet.key, revision, replicas))]
+    return [Apply(made), *said]
 
 
 def _scale_writes(fleet: Fleet, live: Json, replicas: int) -> list[Write]:
-    """Also when the number is right but not ours yet: a field that only the operator's manager owns would fall back
-    to 1 as soon as that manager stops naming it."""
-    same = spec_of(live).get("replicas") == replicas
-    if same and drift.owns(live, names.SCALE_FIELD_MANAGER, "spec", "replicas"):
+    """Also when the number is right but the operator's manager says it, which happens where a process ended between
+    two writes: a field that only this one owns would fall back to 1 as soon as it stops naming it."""
+    scaled, said = (
+        drift.owns(live, manager, "spec", "replicas") for manager in (names.SCALE_FIELD_MANAGER, names.FIELD_MANAGER)
+    )
+    if spec_of(live).get("replicas") == replicas and (scaled or not said):
         return []
     return [*_marks(fleet, live, replicas), Scale(scale(fleet.key, revision_of(live), replicas))]
 
@@ -207,9 +213,12 @@ def pool_writes(owner: Json, key: Key, children: Children, visitors: Visitors | 
     """Service, PodDisruptionBudget and NetworkPolicy, when they are missing or differ; nothing of somebody else is
     overwritten. Without ``visitors`` policies are switched off, and one of ours goes.
 
-    The policy comes first: pods never run without it.
+    The policy comes first: pods never run without it. The budget comes once there are pods: without any its controller
+    complains at every look. No pod serves before it is there: the status that publishes the first is written after it.
     """
-    wanted = [(service(owner, key), children.service), (disruption_budget(owner, key), children.budget)]
+    wanted = [(service(owner, key), children.service)]
+    if children.has_pods:
+        wanted.append((disruption_budget(owner, key), children.budget))
     surplus: list[Write] = []
     if visitors is not None:
         wanted.insert(0, (network_policy(owner, key, visitors, fellows), children.policy))

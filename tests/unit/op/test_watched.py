@@ -8,16 +8,12 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
-import kopf
 import pytest
 
 from sunfleet_api import names
 from sunfleet_operator.cluster import UnavailableError
-from sunfleet_operator.kopf_settings import configure
 from sunfleet_operator.memory import WATCHED
 from sunfleet_operator.recall import Recalling
-from sunfleet_operator.relists import APART
-from sunfleet_operator.settings import Settings
 from sunfleet_operator.types import Json, Listed
 from sunfleet_optest.objects import decoder, model
 from sunfleet_optest.store import Store
@@ -160,17 +156,26 @@ async def test_an_answer_that_was_overtaken_by_an_event_is_not_remembered(
 
 ENDED = {"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
 BEGUN = {"startTime": "2026-01-01T00:00:00Z"}
+FAILED = {**ENDED, "succeeded": 1, "failed": 1}
 
 
 @pytest.mark.parametrize(
-    ("job", "pod", "reads"),
-    [(ENDED, True, 2), (BEGUN, False, 2), (BEGUN, True, 1), ({}, False, 1)],
-    ids=["ended", "begun, and no pod yet", "begun, with its pod", "not begun"],
-)
+    ("job", "phases", "reads"),
+    [
+        (ENDED, ["Running"], 2), (ENDED, ["Succeeded"], 1), (ENDED, [], 2),
+        (FAILED, ["Failed"], 2), (FAILED, ["Failed", "Succeeded"], 1),
+        (BEGUN, [], 2), ({**BEGUN, "active": 1}, [], 1), (BEGUN, ["Pending"], 1), ({}, [], 1),
+    ],
+    ids=[
+        "ended, and its pod not", "ended with its pod", "ended without a pod",
+        "ended, and the pod that succeeded is not there yet", "ended with both",
+        "begun, and no pod", "begun, and its pod is on the way", "begun, with its pod", "not begun",
+    ],
+)  # fmt: skip
 async def test_pods_are_never_older_than_the_job_that_they_explain(
-    store: Asked, recalling: Recalling, job: Document, pod: bool, reads: int
+    store: Asked, recalling: Recalling, job: Document, phases: list[str], reads: int
 ) -> None:
-    store.hold(*([_live("Pod")] if pod else []))
+    store.hold(*(_live("Pod", f"pod-{number}", status={"phase": phase}) for number, phase in enumerate(phases)))
     await _versions(recalling, "Pod")
     recalling.told("Job", _live("Job", version=9, status=job), gone=False)
     await _versions(recalling, "Pod")
@@ -178,60 +183,36 @@ async def test_pods_are_never_older_than_the_job_that_they_explain(
 
 
 async def test_a_watch_that_begins_anew_has_all_of_its_kind_read_again(store: Asked, recalling: Recalling) -> None:
-    """What was deleted in the gap is never told."""
+    """What was deleted in the gap is never told, and where nothing is left nothing is told at all."""
     store.hold(_live("Pod"), _live("Deployment"))
     await _versions(recalling, "Pod")
     await _versions(recalling, "Deployment")
-    store.hold(_live("Pod", "maths-2"))
-    other = {"name": "other", "namespace": "x", "resourceVersion": "9"}
-    recalling.told("Pod", {**_live("Pod"), "metadata": other}, gone=False, relisted=True)
-    assert list(await _versions(recalling, "Pod")) == ["maths-2"]
+    store.hold()
+    recalling.relisted("Pod", "")
+    assert await _versions(recalling, "Pod") == {}
     assert list(await _versions(recalling, "Deployment")) == ["maths-1"]
 
 
-def _listed(recalling: Recalling, count: int, namespace: str = "team") -> None:
-    """A watch begins anew, and tells of so many Deployments."""
-    for number in range(count):
-        one = _live("Deployment", f"other-{number}", version=100 + number)
-        one["metadata"] |= {"namespace": namespace, "labels": {names.LABEL_MODEL: f"other-{number}"}}
-        recalling.told("Deployment", one, gone=False, relisted=True)
-
-
-async def test_one_listing_forgets_once_and_the_next_one_again(store: Asked) -> None:
-    now = [0.0]
-    recalling = Recalling(store, 1e9, clock=lambda: now[0])
+async def test_an_answer_from_before_a_watch_began_anew_is_not_remembered(store: Asked, recalling: Recalling) -> None:
     store.hold(_live("Deployment"))
+    store.meanwhile = lambda: recalling.relisted("Deployment", "")
     await _versions(recalling, "Deployment")
-    _listed(recalling, 250)
-    await _versions(recalling, "Deployment")
-    reads = store.reads
-    now[0] += 0.01
-    _listed(recalling, 250)  # the second half of it
-    await _versions(recalling, "Deployment")
-    assert store.reads == reads
-    now[0] += 1.0
-    store.hold(_live("Deployment", "maths-2"))
-    _listed(recalling, 1)
-    assert list(await _versions(recalling, "Deployment")) == ["maths-2"]
+    store.hold()
+    assert await _versions(recalling, "Deployment") == {}
 
 
-async def test_where_namespaces_are_watched_apart_a_listing_of_one_leaves_the_others(store: Asked) -> None:
-    recalling = Recalling(store, 1e9, clock=lambda: 0.0, scoped=True)
+async def test_where_namespaces_are_watched_apart_a_listing_of_one_leaves_the_others(
+    store: Asked, recalling: Recalling
+) -> None:
     await _versions(recalling, "Deployment")
     await recalling.get("SunModel", "team", "maths")
     reads = store.reads
-    _listed(recalling, 3, "elsewhere")
+    recalling.relisted("Deployment", "elsewhere")
     await _versions(recalling, "Deployment")
     assert store.reads == reads
-    _listed(recalling, 3, "team")
+    recalling.relisted("Deployment", "team")
     await _versions(recalling, "Deployment")
     assert store.reads == reads + 1
-
-
-def test_a_watch_is_opened_anew_later_than_listings_are_told_apart() -> None:
-    ours = kopf.OperatorSettings()
-    configure(ours, Settings())
-    assert ours.watching.reconnect_backoff > APART
 
 
 async def test_when_requests_get_no_answer_nothing_is_relied_on(store: Asked, recalling: Recalling) -> None:

@@ -106,6 +106,61 @@ async def test_replicas_belong_to_the_scale_manager_and_never_fall_back_to_one(w
     assert live["spec"]["replicas"] == 3
 
 
+def _owners(live: dict[str, Any]) -> set[str]:
+    """Managers of the replica count."""
+    return {entry["manager"] for entry in live["metadata"].get("managedFields") or ()}
+
+
+async def test_one_replica_takes_one_write_and_is_nobodys_until_somebody_counts(world: World) -> None:
+    await _fleet(world)
+    (live,) = world.deployments("base").values()
+    assert (live["spec"]["replicas"], _owners(live)) == (1, set())
+    written = [write for write in world.store.writes if f"'{live['metadata']['name']}'" in write and "Deploy" in write]
+    assert len(written) == 1
+    for replicas in (2, 1):
+        world.store.put(decoder(replicas=replicas))
+        await world.settle()
+        (live,) = world.deployments("base").values()
+        assert (live["spec"]["replicas"], _owners(live)) == (replicas, {names.SCALE_FIELD_MANAGER})
+
+
+async def test_a_count_that_a_killed_process_left_to_the_operators_manager_is_taken_over(world: World) -> None:
+    """It named the count to make the Deployment, and ended before it could scale it."""
+    await _fleet(world, replicas=3)
+    (live,) = world.deployments("base").values()
+    owned = {"operation": "Apply", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
+    live["metadata"]["managedFields"] = [{"manager": names.FIELD_MANAGER, **owned}]
+    await world.settle()
+    (live,) = world.deployments("base").values()
+    assert names.SCALE_FIELD_MANAGER in _owners(live)
+
+
+async def test_a_budget_comes_with_the_first_pod_and_before_anything_is_sent_to_it(world: World) -> None:
+    world.store.put(decoder())
+    world.store.put(model())
+    world.healthy = lambda _: False
+    for _ in range(3):
+        await world.reconcile()
+        assert not list(world.store.all("PodDisruptionBudget"))
+        for job in world.store.all("Job"):
+            world._run_job(job)
+    assert world.deployments("base")
+    world.healthy = lambda _: True
+    published = _traffic_at_each_write(world)
+    await world.settle()
+    assert world.status("SunModel", "maths")["traffic"]
+    made = next(
+        number for number, (write, _) in enumerate(published) if "'maths-prefill'" in write and "Budget" in write
+    )
+    assert not published[made][1]
+
+
+def _traffic_at_each_write(world: World) -> list[tuple[str, object]]:
+    seen: list[tuple[str, object]] = []
+    world.store.before_write = lambda write: seen.append((write, world.status("SunModel", "maths").get("traffic")))
+    return seen
+
+
 async def test_it_cannot_be_deleted_while_a_task_uses_it(world: World) -> None:
     await _fleet(world)
     assert world.store.one("SharedDecoder", "base")["metadata"]["finalizers"] == [names.FINALIZER]
