@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from support import fakes
-from support.canaries import ANALYSIS, CLIENTS, STEP_SECONDS, measured_router, serves_on
-from support.fakes import ApiProxy, condition, is_ready, patch
+from support.canaries import ANALYSIS, CLIENTS, STEP_SECONDS, alone, measured_router, serves_on
+from support.fakes import ApiProxy, condition, patch
 from support.golden import PROMPTS, asking, golden_map
 from support.kubectl import Json, Kubectl, wait_until
 from support.load import Load, steady
@@ -69,11 +69,7 @@ def _settle(fleet: PooledFleet, uri: str) -> str:
     spec = {"prefill": adapter_source(uri), "canary": None}
     patch(fleet.kubectl, fleet.namespace, f"sunmodel/{MATHS}", spec)
 
-    def settled() -> str:
-        found, task = _traffic(fleet, MATHS), fleet.get("sunmodel", MATHS)
-        return next(iter(found)) if len(found) == 1 and is_ready(task) and not _canary(fleet) else ""
-
-    adapter: str = wait_until("one adapter serves alone", settled, STEP_SECONDS)
+    adapter: str = wait_until("one adapter serves alone", lambda: alone(fleet.get("sunmodel", MATHS)), STEP_SECONDS)
     return adapter
 
 

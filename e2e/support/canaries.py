@@ -13,7 +13,7 @@ from sunfleet_cluster.images.records import recorded
 from sunfleet_cluster.state import StateFolder
 from sunfleet_fakes.engine.tokens import expected_text, tokenize
 from support import fakes
-from support.fakes import ApiProxy, is_ready, patch
+from support.fakes import ApiProxy, condition, is_ready, patch
 from support.fleets import Fleet
 from support.kubectl import Json, Kubectl, wait_until
 from support.load import Asked, Load
@@ -107,9 +107,8 @@ class CanaryFleet(Fleet):
         patch(self.kubectl, self.namespace, f"sunmodel/{TASK}", {"canary": None, "verification": None, **spec})
 
         def settled() -> str:
-            found = self.traffic()
-            alone = len(found) == 1 and len(self.pods(ROLE_PREFILL, TASK)) == 1
-            return next(iter(found)) if alone and is_ready(self.task) and not self.canary() else ""
+            revision = alone(self.task)
+            return revision if len(self.pods(ROLE_PREFILL, TASK)) == 1 and self.of(revision) else ""
 
         revision: str = wait_until("one revision serves alone", settled, STEP_SECONDS)
         return revision
@@ -134,8 +133,20 @@ def wrong_pairs(asked: Iterable[Asked], pairs: Sequence[tuple[str, str]]) -> lis
     ]
 
 
+def alone(task: Json) -> str:
+    """The revision (with a pool: the adapter) that has all traffic, if it is what the present spec asks for; else "".
+
+    A task stays Ready with its old revision while the new one's weights are resolved, and then while its pods start.
+    """
+    status = task["status"]
+    served = [entry["revision"] for entry in status.get("traffic") or ()]
+    settled = is_ready(task) and condition(task, "WeightsReady").get("status") == "True" and not status.get("canary")
+    return served[0] if settled and len(served) == 1 and served[0].endswith(status["updateRevision"]) else ""
+
+
 def serves_on(load: Load) -> None:
     """Clients are answered whole again, once those that were under way have ended."""
     before = len(load.asked)
     wait_until("clients ask on", lambda: len(load.asked) > before + 3 * CLIENTS, 30)
-    assert all(one.reply.done for one in load.asked[before + CLIENTS :])
+    broken = [one.reply for one in load.asked[before + CLIENTS :] if not one.reply.done]
+    assert broken == [], f"of {len(load.asked) - before - CLIENTS}"
