@@ -34,19 +34,31 @@ def unreachable(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def connected(context: str | None) -> Any:
-    """An ApiClient of the kubeconfig's API server; nothing is asked yet."""
+def connected(context: str | None, retries: int | None = None) -> Any:
+    """An ApiClient of the kubeconfig's API server; nothing is asked yet. ``retries``: of a question that nobody
+    answered; the client's own three by default."""
+    options = client.Configuration()
+    if retries is not None:
+        options.retries = retries
+    return _read(lambda: config.new_client_from_config(context=context, client_configuration=options))  # type: ignore[no-untyped-call]
+
+
+def _read(kubeconfig: Callable[[], T]) -> T:
+    """What the client makes of the kubeconfig, which may be any file: the client checks little of it before use."""
     try:
-        return config.new_client_from_config(context=context)  # type: ignore[no-untyped-call]
+        return kubeconfig()
     except (config.ConfigException, OSError, yaml.YAMLError) as error:
         raise click.ClickException(f"no cluster to ask: {error}; set KUBECONFIG or --context") from None
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        text = f"no cluster to ask: the kubeconfig is none: {error}; set KUBECONFIG or --context"
+        raise click.ClickException(text) from None
 
 
 class Cluster:
     """Reads with the rights of whoever calls. ``context`` of the kubeconfig; the current one by default."""
 
-    def __init__(self, context: str | None = None) -> None:
-        self._api = api = connected(context)
+    def __init__(self, context: str | None = None, *, retries: int | None = None) -> None:
+        self._api = api = connected(context, retries)
         self._objects, self._core = client.CustomObjectsApi(api), client.CoreV1Api(api)
 
     def every(
@@ -181,12 +193,22 @@ def _hint(error: ApiException) -> str:
 
 def current_namespace(context: str | None) -> str:
     """The namespace of the context, as kubectl would use it."""
+    return _read(lambda: _namespace(context))
+
+
+def _namespace(context: str | None) -> str:
     try:
-        contexts, active = config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
+        every, active = config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
     except config.ConfigException:
         return "default"
-    chosen = next((one for one in contexts if one["name"] == context), active) if context else active
+    chosen = next((one for one in every if one["name"] == context), active) if context else active
     return str((chosen.get("context") or {}).get("namespace") or "default")
+
+
+def contexts() -> list[str]:
+    """Names of the kubeconfig's contexts."""
+    every, _active = _read(config.list_kube_config_contexts)
+    return [str(one["name"]) for one in every]
 
 
 def examine(context: str | None, system_namespace: str) -> Facts:

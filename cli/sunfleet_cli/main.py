@@ -6,6 +6,7 @@ kubectl asks ``kubectl_complete-sunfleet``.
 
 from __future__ import annotations
 
+import io
 import sys
 
 import click
@@ -29,7 +30,7 @@ def cli() -> None:
 @cli.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion script: for example `source <(sunfleet completion bash)`."""
+    """Print what completes words: `source <(sunfleet completion bash)`, or zsh; `sunfleet completion fish | source`."""
     made = get_completion_class(shell)
     if made is None:
         raise click.ClickException(f"{shell} is not supported")
@@ -42,6 +43,10 @@ for _command in (status, top, explain, chat, doctor, measure, simulate, plan, tu
 
 def main() -> None:
     """Entry point of ``sunfleet`` and ``kubectl-sunfleet``."""
+    for stream in (sys.stdout, sys.stderr):
+        # What a terminal or a pipe of another encoding lacks a letter for is no reason to say nothing.
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
     cli(prog_name="sunfleet", complete_var="_SUNFLEET_COMPLETE")
 
 

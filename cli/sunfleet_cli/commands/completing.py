@@ -6,22 +6,24 @@ A shell waits for the answer and shows no error: whatever goes wrong is no offer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import click
-import yaml
 from click.shell_completion import CompletionItem, ShellComplete
-from kubernetes import config
 
 from sunfleet_api.base import Kind
 from sunfleet_api.prefill_pool import PREFILL_POOL
 from sunfleet_api.shared_decoder import SHARED_DECODER
 from sunfleet_api.sun_model import SUN_MODEL
+from sunfleet_cli import cluster
 from sunfleet_cli.cluster import Cluster, current_namespace
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
-_WAIT_SECONDS: Final = 2.0  # a person has pressed a key
+_WAIT_SECONDS: Final = 2.0  # for all kinds together: a person has pressed a key
 # What cobra, kubectl's library, reads in the last line: offer files where nothing fits, or do not.
 _FILES: Final = ":0"
 _NO_FILES: Final = ":4"
@@ -39,29 +41,48 @@ def objects(*kinds: Kind) -> Completer:
         word, slash, _name = begun.partition("/")
         known = kinds_by_name(kinds)
         asked = {word: known[word]} if slash and word in known else {kind.short_names[0]: kind for kind in kinds}
-        found = [f"{short}/{name}" for short, kind in asked.items() for name in _names(ctx, kind)]
-        return [one for one in found if one.startswith(begun)]
+        with _silence():
+            return [one for one in _live(ctx, asked) if one.startswith(begun)]
 
     return offered
 
 
-def _names(ctx: click.Context, kind: Kind) -> list[str]:
-    context = ctx.params.get("context")
+def _live(ctx: click.Context, asked: Mapping[str, Kind]) -> Iterator[str]:
+    """What is answered within the time for all of them: of a kind that is refused none."""
+    context, until = ctx.params.get("context"), time.monotonic() + _WAIT_SECONDS
     try:
         namespace = ctx.params.get("namespace") or current_namespace(context)
-        found = Cluster(context).every(kind.plural, namespace, newer=True, wait=_WAIT_SECONDS)
-    except (click.ClickException, OSError, yaml.YAMLError):
-        return []
-    return [str(live["metadata"]["name"]) for live in found]
+        fleet = Cluster(context, retries=0)
+    except click.ClickException:
+        return
+    for word, kind in asked.items():
+        if (wait := until - time.monotonic()) <= 0:
+            return
+        try:
+            found = fleet.every(kind.plural, namespace, newer=True, wait=wait)
+        except click.ClickException:
+            continue
+        yield from (f"{word}/{live['metadata']['name']}" for live in found)
 
 
 def contexts(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
     """Of the kubeconfig."""
+    with _silence():
+        try:
+            return [name for name in cluster.contexts() if name.startswith(begun)]
+        except click.ClickException:
+            return []
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What the Kubernetes client logs would stand in the middle of the line that a person types."""
+    before = logging.root.manager.disable
+    logging.disable()
     try:
-        found, _active = config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
-    except (config.ConfigException, OSError, yaml.YAMLError):
-        return []
-    return [str(one["name"]) for one in found if str(one["name"]).startswith(begun)]
+        yield
+    finally:
+        logging.disable(before)
 
 
 any_object: Final = objects(SUN_MODEL, SHARED_DECODER, PREFILL_POOL)

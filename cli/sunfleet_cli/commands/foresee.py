@@ -61,12 +61,14 @@ def _traffic(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @_traffic
 @click.option("--policy", type=click.Choice(POLICIES), default="sunfleet", show_default=True)
-@click.option("--budget", type=click.IntRange(1), help="gpuBudget of the fleet.")
+@click.option("--budget", type=click.IntRange(1), help="gpuBudget of the fleet, for --policy sunfleet.")
 @click.option("--plot", "picture", type=click.Path(dir_okay=False, writable=True, path_type=Path),
               help="Also draw it, into a .svg, .png or .pdf file.")  # fmt: skip
 @output_option
 def simulate(policy: str, budget: int | None, picture: Path | None, output: str, **options: Any) -> None:
     """Replay traffic through the scaler's policy: pods, waiting requests, latencies, GPU hours."""
+    if budget is not None and policy != "sunfleet":
+        raise click.UsageError(f"--budget is of --policy sunfleet: {policy} knows none")
     requests, costs, auto, slo = _inputs(options)
     made = _policy(policy, requests, auto, budget)
     topology = one_pool(requests)

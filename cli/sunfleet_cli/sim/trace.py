@@ -45,7 +45,7 @@ def read(lines: Iterable[str], *, name: str = "trace") -> list[Request]:
     if not kept:
         raise TraceError(f"{name} is empty")
     kept[0] = kept[0].removeprefix("\ufeff")  # spreadsheets begin their files with a byte order mark
-    rows = _json(kept, name) if kept[0].lstrip().startswith("{") else csv.DictReader(kept)
+    rows = _json(kept, name) if kept[0].lstrip().startswith("{") else _csv(kept, name)
     found = sorted((_request(row, f"{name}, request {number}") for number, row in enumerate(rows, 1)), key=_time)
     if not found:
         raise TraceError(f"{name} holds no request")
@@ -63,11 +63,19 @@ def _json(lines: Iterable[str], name: str) -> Iterator[Mapping[str, object]]:
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TraceError(f"{name}, line {number}: {error}") from None
         if not isinstance(row, dict):
             raise TraceError(f"{name}, line {number}: expected an object")
         yield row
+
+
+def _csv(lines: Iterable[str], name: str) -> Iterator[Mapping[str, object]]:
+    rows = csv.DictReader(lines)
+    try:
+        yield from rows
+    except csv.Error as error:
+        raise TraceError(f"{name}, line {rows.line_num + 1}: {error}") from None
 
 
 def _request(row: Mapping[str, object], where: str) -> Request:

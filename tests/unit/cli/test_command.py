@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -78,6 +81,23 @@ def test_a_budget_holds_from_the_first_moment_on_and_one_that_is_too_small_is_sa
     assert "hold no prefill pod beside a decode pod" in CliRunner().invoke(cli, [*asked, "1"]).stderr
 
 
+@pytest.mark.parametrize("policy", ["hpa", "keda", "oracle"])
+def test_a_policy_that_knows_no_budget_is_given_none(policy: str) -> None:
+    assert f"{policy} knows none" in refused("simulate", "--zipf", "1", "--budget", "4", "--policy", policy)
+
+
+def test_a_stream_of_another_encoding_gets_what_it_has_letters_for() -> None:
+    """A redirected stream of Windows, a terminal without UTF-8: the bars are lost, the figures are not."""
+    program = Path(sys.executable).with_name("sunfleet")
+    done = subprocess.run(
+        [program, "simulate", "--zipf", "1", "--minutes", "2"], env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "GPU hours" in done.stdout
+    assert "?" in done.stdout
+
+
 def test_traffic_must_be_said() -> None:
     assert "--trace FILE or --zipf" in refused("simulate")
 
@@ -140,7 +160,7 @@ def test_a_cluster_whose_crds_have_no_pools_yet_is_shown_all_the_same(monkeypatc
             raise ApiException(status=refusals[plural], reason="no")
         return {"items": FLEET[0] if plural == "shareddecoders" else FLEET[2]}
 
-    monkeypatch.setattr("sunfleet_cli.cluster.connected", lambda _: None)
+    monkeypatch.setattr("sunfleet_cli.cluster.connected", lambda *_: None)
     monkeypatch.setattr(CustomObjectsApi, "list_cluster_custom_object", listed)
     assert [row["kind"] for row in json.loads(run("status", "-o", "json"))] == ["SharedDecoder", *["SunModel"] * 3]
     refusals["prefillpools"] = 403
@@ -217,7 +237,7 @@ def test_a_namespace_is_missing_only_where_the_api_server_says_so(
             raise ApiException(status=answer, reason="no")
         return name
 
-    monkeypatch.setattr("sunfleet_cli.cluster.connected", lambda _: None)
+    monkeypatch.setattr("sunfleet_cli.cluster.connected", lambda *_: None)
     monkeypatch.setattr(CoreV1Api, "read_namespace", read)
     assert Cluster().has_namespace("team") is known
 

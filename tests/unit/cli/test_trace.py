@@ -36,6 +36,8 @@ WRONG = {
         "request 1: .* not less than none",
     ),
     "no time": (['{"time": "soon", "prompt_tokens": 1, "output_tokens": 2}'], "request 1"),
+    "a field without an end": ([AZURE[0], f"{'1' * 200_000},1,1"], "line 2: field larger"),
+    "JSON without an end": (['{"a": ' + "[" * 100_000], "line 1"),
     "an infinite time": (['{"time": "inf", "prompt_tokens": 1, "output_tokens": 2}'], "number"),
 }
 
