@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from sunfleet_tuner import llmcompressor_job
@@ -99,16 +99,40 @@ def test_what_could_only_become_a_broken_checkpoint_is_refused_before_anything_i
     base = tmp_path / "pickled"
     shutil.copytree(folder / "base", base)
     (base / "model.safetensors").rename(base / "pytorch_model.bin")
+    unfetched = shutil.copytree(folder / "base", tmp_path / "unfetched")
+    (unfetched / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\nsize 1\n")
     flags = ["--method", method, "--calibration", "rows.jsonl", "--python", "none"]
     for given, more, part in (
         (folder / "packed", ["--bits", "8"], "it is quantised already: name the 16-bit checkpoint"),
         (base, [], "its weights are no *.safetensors files"),
+        (unfetched, [], "model.safetensors is damaged, or was not downloaded whole"),
         (folder / "base", ["--group-size", "48"], "columns cannot be cut into groups of 48: try group size 32"),
     ):
         assert command(["quantize", str(given), str(tmp_path / "out"), *flags, *more]) == 1
         assert f"{given} cannot be quantised: " in (said := capsys.readouterr().err)
         assert part in said
     assert not (tmp_path / "out").exists()
+
+
+def test_a_second_copy_of_the_weights_in_another_layout_is_left_out(folder: Path, tmp_path: Path) -> None:
+    """As some models of the hub have it."""
+    base = shutil.copytree(folder / "base", tmp_path / "base")
+    save_file({"layers.0.attention.wq.weight": torch.zeros(48, 48)}, base / "consolidated.safetensors")
+    assert command(["quantize", str(base), str(tmp_path / "packed"), "--group-size", str(GROUP_SIZE)]) == 0
+    found, expected = (load_file(one / "packed" / "model.safetensors") for one in (tmp_path, folder))
+    assert found.keys() == expected.keys()
+
+
+def test_a_damaged_decoder_is_no_start_for_a_run(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, rows = shutil.copytree(folder / "base", tmp_path / "base"), tmp_path / "rows.jsonl"
+    whole = (base / "model.safetensors").read_bytes()
+    (base / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    rows.write_text('{"prompt": "1 + 1 =", "completion": " 2"}\n' * 8)
+    assert command(["tune", "--decoder", str(base), "--data", str(rows), "--output", str(tmp_path / "out")]) == 1
+    assert "base cannot be loaded: " in (said := capsys.readouterr().err)
+    assert "is damaged, or was not downloaded whole" in said
 
 
 def test_a_model_of_the_hub_is_quantised_by_its_name(

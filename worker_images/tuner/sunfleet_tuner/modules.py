@@ -55,18 +55,25 @@ def load(sources: Sources, config: TuneConfig) -> tuple[OnePass, Any]:
     Frozen weights are held in the precision of the run, trainable ones in float32.
     """
     frozen = torch.bfloat16 if config.precision == "bf16" else torch.float32
-    decoder = load_model(sources.decoder, frozen)
+    decoder = _weights(sources.decoder, frozen)
     prefill = None
     if config.method == "full":
-        prefill = load_model(sources.init, torch.float32)
+        prefill = _weights(sources.init, torch.float32)
     elif sources.own_copy:
-        prefill = load_model(sources.init, frozen)
+        prefill = _weights(sources.init, frozen)
     torch.manual_seed(config.seed)
     lora = Lora(config.rank, config.alpha, config.lora_targets)
     try:
         return wire(decoder, prefill, config.method, lora=lora, train_embeddings=config.train_embeddings), decoder
     except (TypeError, ValueError) as error:  # another architecture; peft finds none of the targets
         raise InvalidCheckpoint(f"{sources.init} cannot be tuned: {error}") from error
+
+
+def _weights(folder: Path, dtype: torch.dtype) -> Any:
+    try:
+        return load_model(folder, dtype)
+    except ValueError as error:  # damaged files, a kind of quantisation or an architecture that is not known
+        raise InvalidCheckpoint(f"{folder} cannot be loaded: {error}") from error
 
 
 def load_tokenizer(sources: Sources) -> Any:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -26,7 +25,7 @@ from sunfleet_tuner.calibrated import quantize_with_calibration
 from sunfleet_tuner.errors import TuningError
 from sunfleet_tuner.files import whole_folder
 from sunfleet_tuner.flags import add_quantize_flags
-from sunfleet_tuner.weights import local_folder, quantization_of
+from sunfleet_tuner.weights import local_folder, opened, quantization_of, tensor_files
 
 BITS: Final = 4
 GROUP_SIZE: Final = 64
@@ -161,13 +160,10 @@ def check(base: Path, grid: Grid) -> None:
     AutoConfig.from_pretrained(base)
     if quantization_of(base) is not None:
         raise ValueError("it is quantised already: name the 16-bit checkpoint that it was made of")
-    files = sorted(base.glob("*.safetensors"))
-    if not files:
-        raise FileNotFoundError("its weights are no *.safetensors files: save it anew with save_pretrained")
-    for file in files:
-        with safe_open(file, framework="pt") as opened:
-            for name in opened.keys():  # noqa: SIM118 - no mapping
-                shape = opened.get_slice(name).get_shape()
+    for file in tensor_files(base):
+        with opened(file) as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - no mapping
+                shape = tensors.get_slice(name).get_shape()
                 if _is_matrix_of_a_layer(name, len(shape)):
                     _check_groups(shape[1], grid)
 
@@ -177,10 +173,10 @@ def _is_matrix_of_a_layer(name: str, dimensions: int) -> bool:
 
 
 def _tensors(base: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    for file in sorted(base.glob("*.safetensors")):
-        with safe_open(file, framework="pt") as opened:
-            for name in opened.keys():  # noqa: SIM118 - no mapping
-                yield name, opened.get_tensor(name)
+    for file in tensor_files(base):
+        with opened(file) as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - no mapping
+                yield name, tensors.get_tensor(name)
 
 
 def _copy_rest(base: Path, draft: Path) -> None:

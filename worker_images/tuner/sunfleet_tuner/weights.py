@@ -9,19 +9,21 @@ import hashlib
 import json
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM
 from transformers.utils.quantization_config import CompressedTensorsConfig
 
 from sunfleet_api.checkpoint import kv_relevant
-from sunfleet_api.files import CONFIG_FILE, TOKENIZER_FILES, tokenizer_hash
+from sunfleet_api.files import CONFIG_FILE, TOKENIZER_FILES, tokenizer_hash, weight_files
 from sunfleet_api.worker import ResolverReport
 from sunfleet_tuner.files import folder_digest
 
 _PLAIN_PARAMETERS = frozenset({"weight", "bias"})
+_DAMAGED: Final = "is damaged, or was not downloaded whole"
 
 
 def local_folder(name: str) -> Path:
@@ -34,14 +36,39 @@ def local_folder(name: str) -> Path:
     return Path(snapshot_download(name))
 
 
+def tensor_files(folder: Path) -> list[Path]:
+    """The files that hold the weights, as transformers and the resolver choose them: some models come with a second
+    copy in another layout. Raises FileNotFoundError where there is no safetensors file."""
+    names = (path.name for path in folder.iterdir())
+    found = [folder / name for name in weight_files(names) if name.endswith(".safetensors")]
+    if not found:
+        raise FileNotFoundError("its weights are no *.safetensors files: save it anew with save_pretrained")
+    return found
+
+
+def opened(file: Path) -> Any:
+    """Its tensors; ValueError for a file that is damaged, or that Git LFS did not fetch."""
+    try:
+        return safe_open(file, framework="pt")
+    except SafetensorError as error:
+        raise ValueError(f"{file.name} {_DAMAGED}: {error}") from error
+
+
 def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
     """The checkpoint in ``folder`` in evaluation mode, every weight a plain tensor of ``dtype``.
 
     Raises FileNotFoundError without a config.json, and ValueError for a kind of quantisation that is not
-    compressed-tensors.
+    compressed-tensors and for files that are damaged.
     """
     if not (folder / CONFIG_FILE).is_file():
         raise FileNotFoundError(f"{folder} holds no checkpoint (no {CONFIG_FILE})")
+    try:
+        return _loaded(folder, dtype)
+    except SafetensorError as error:
+        raise ValueError(f"{folder}: a file of it {_DAMAGED}: {error}") from error
+
+
+def _loaded(folder: Path, dtype: torch.dtype) -> Any:
     scheme = quantization_of(folder)
     if scheme is None:
         return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
