@@ -35,6 +35,7 @@ class Faults(BaseModel):
     fail_after_tokens: int | None = None  # sent by this request, then an error event with fail_code
     recompute_prompt: bool = False  # the decoder computes the prompt itself, as a stock engine would
     repeat_token_at: int | None = None  # sends the token at this position twice
+    resumed_only: bool = False  # of a prefill pod: only legs of streams that go on
     requests: int | None = Field(default=None, ge=1)
 
 

@@ -55,6 +55,8 @@ class Leg:
         if engine.draining:
             raise ApiError(503, "this pod is shutting down", code="sun_draining", kind="ServiceUnavailable")
         request = parse(kind, raw, engine.settings.max_model_len)
+        if behaviour.resumed_only and not request.resumed:
+            self._behaviour = behaviour = behaviour.healed()
         if request.model == behaviour.fail_module:
             self._fail()
         module = engine.module(request.model)
