@@ -1,4 +1,5 @@
-"""``python -m sunfleet_router [--config FILE] [--host HOST] [--port PORT] [--metrics-port PORT]``: run a router.
+"""``python -m sunfleet_router [--config FILE] [--host HOST] [--port PORT] [--metrics-port PORT] [--admin-port PORT]``:
+run a router.
 
 Without ``--config`` the fleet comes from Kubernetes. Everything else is set by ``SUNFLEET_ROUTER_*`` (``settings.py``).
 """
@@ -23,13 +24,14 @@ def _flags(arguments: list[str]) -> dict[str, object]:
     parser.add_argument("--host", help="address to listen on")
     parser.add_argument("--port", type=int, help="port of the OpenAI API")
     parser.add_argument("--metrics-port", type=int, help="port of /metrics")
+    parser.add_argument("--admin-port", type=int, help="port on which the operator asks; none with --config")
     parser.add_argument("--kubeconfig", type=Path, help="instead of the pod's service account or the usual kubeconfig")
     given = vars(parser.parse_args(arguments))
     return {name: value for name, value in given.items() if value is not None}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0 after a drain, 2 for settings or a file that cannot be used."""
+    """Exit status: 0 after a drain, 2 for settings, a file or a port that cannot be used."""
     flags = _flags(sys.argv[1:] if arguments is None else arguments)
     try:
         settings = read(RouterSettings, **flags)

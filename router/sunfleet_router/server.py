@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from threading import Thread
@@ -52,6 +54,8 @@ from sunfleet_router.transport.front import Front
 from sunfleet_router.transport.sockets import Sockets
 
 logger = logging.getLogger(__name__)
+
+Page = tuple[WSGIServer, Thread]  # a small server and the thread that runs it
 
 _LAST_ANSWERS = 5.0  # seconds that answers get which were made while the drain ended
 
@@ -185,22 +189,21 @@ async def run(settings: RouterSettings) -> None:
 
 async def serve(parts: Parts, stop: asyncio.Event, listener: socket.socket | None = None) -> None:
     """Run both ports and discovery until ``stop``; then drain. ``listener``: serve this socket instead."""
-    settings = parts.settings
-    front = parts.front
+    settings, front = parts.settings, parts.front
+    pages: list[Page] = []
+    jobs: dict[str, asyncio.Task[Any]] = {}
     logger.info("sockets: %s", "native" if parts.sockets.relays else "asyncio")
-    await front.start(settings.host, settings.port, listener, parts.credentials.to_clients)
-    settle_memory()
-    pages = [start_http_server(settings.metrics_port, settings.host, parts.metrics.registry)]
-    if settings.config is None:  # a fleet from a file has no operator
-        page = admin.RoutesPage(parts.fleet, settings.namespaces)
-        pages.append(admin.serve(settings.admin_port, settings.host, page))
-    jobs = {
-        "discovery": _job(parts.discovery.run(), "discovery"),
-        "credentials": _job(parts.credentials.run(), "credentials"),
-        "scraper": _job(parts.scraper.run(), "scraper"),
-        "stop": _job(stop.wait(), "stop"),
-    }
     try:
+        with _port("port", settings.port):
+            await front.start(settings.host, settings.port, listener, parts.credentials.to_clients)
+        settle_memory()
+        _open_pages(parts, pages)
+        jobs |= {
+            "discovery": _job(parts.discovery.run(), "discovery"),
+            "credentials": _job(parts.credentials.run(), "credentials"),
+            "scraper": _job(parts.scraper.run(), "scraper"),
+            "stop": _job(stop.wait(), "stop"),
+        }
         done, _ = await asyncio.wait(jobs.values(), return_when=asyncio.FIRST_COMPLETED)
         if jobs["stop"] in done:
             await _drain(parts.desk, settings.drain_timeout)
@@ -212,6 +215,31 @@ async def serve(parts: Parts, stop: asyncio.Event, listener: socket.socket | Non
         await _end(parts, list(jobs.values()), pages)
 
 
+def _open_pages(parts: Parts, pages: list[Page]) -> None:
+    """The ports that have a thread of their own; ``pages`` gets each that is open."""
+    settings = parts.settings
+    with _port("metrics-port", settings.metrics_port):
+        pages.append(start_http_server(settings.metrics_port, settings.host, parts.metrics.registry))
+    if settings.config is not None:  # a fleet from a file has no operator
+        return
+    page = admin.RoutesPage(parts.fleet, settings.namespaces)
+    with _port("admin-port", settings.admin_port):
+        pages.append(admin.serve(settings.admin_port, settings.host, page))
+
+
+@contextmanager
+def _port(name: str, number: int) -> Iterator[None]:
+    """What the system says of a port that cannot be opened, as something that a person can mend."""
+    try:
+        yield
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        variable = f"SUNFLEET_ROUTER_{name.replace('-', '_').upper()}"
+        raise ConfigError(
+            f"port {number} cannot be opened: {why}. Free it, or set {variable} (or --{name}) to another one."
+        ) from error
+
+
 async def _drain(desk: Desk, timeout: float) -> None:  # noqa: ASYNC109 a limit of the drain, after which it goes on
     desk.draining = True
     logger.info("draining: %d requests in flight", desk.in_flight)
@@ -221,7 +249,7 @@ async def _drain(desk: Desk, timeout: float) -> None:  # noqa: ASYNC109 a limit 
         await desk.wait_empty(5.0)
 
 
-async def _end(parts: Parts, jobs: list[asyncio.Task[Any]], pages: list[tuple[WSGIServer, Thread]]) -> None:
+async def _end(parts: Parts, jobs: list[asyncio.Task[Any]], pages: list[Page]) -> None:
     for job in jobs:
         job.cancel()
     await asyncio.gather(*jobs, return_exceptions=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,24 @@ def test_a_variable_that_cannot_be_used_is_named(
     said = capsys.readouterr().err
     assert "SUNFLEET_ROUTER_METRICS_PORT: must be a valid integer" in said
     assert "pydantic" not in said
+
+
+@pytest.mark.parametrize("flag", ["--port", "--metrics-port", "--admin-port"])
+def test_a_port_that_is_taken_ends_the_process_with_what_to_do_about_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flag: str
+) -> None:
+    monkeypatch.setenv("SUNFLEET_ROUTER_AUTHENTICATION", "disabled")
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text("{clusters: [], contexts: [], users: []}")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        ports = {"--port": 0, "--metrics-port": 0, "--admin-port": 0, flag: taken}
+        flags = [word for name, number in ports.items() for word in (name, str(number))]
+        assert main(["--host", "127.0.0.1", "--kubeconfig", str(kubeconfig), *flags]) == 2
+    said = capsys.readouterr().err
+    assert f"port {taken} cannot be opened: Address already in use." in said
+    assert f"(or {flag})" in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize(
