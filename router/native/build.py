@@ -12,7 +12,7 @@ import sysconfig
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ("buffer.c", "relay.c", "loop.c", "outline.c", "message.c", "module.c")
+SOURCES = ("buffer.c", "relay.c", "loop.c", "outline.c", "message.c", "ids.c", "module.c")
 FLAGS = ("-std=gnu11", "-O3", "-g0", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-fstack-protector-strong",
          "-D_FORTIFY_SOURCE=2", "-Wall", "-Wextra",
          "-Wno-missing-field-initializers", "-Wno-cast-function-type")  # fmt: skip

@@ -408,31 +408,6 @@ static void core_dealloc(Core *self) {
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-/* How often a byte is in bytes; bytes.count looks for each one anew. */
-static PyObject *count_byte(PyObject *Py_UNUSED(module_), PyObject *args) {
-    Py_buffer data;
-    unsigned char wanted;
-    if (!PyArg_ParseTuple(args, "y*b", &data, &wanted))
-        return NULL;
-    const unsigned char *at = data.buf;
-    size_t count = 0;
-    for (Py_ssize_t left = data.len; left > 0;) { /* blocks whose counts fit a byte each: compilers make vectors of them */
-        unsigned char lanes[32] = {0};
-        Py_ssize_t rows = left / 32 < 255 ? left / 32 : 255;
-        for (Py_ssize_t row = 0; row < rows; row++, at += 32)
-            for (int lane = 0; lane < 32; lane++)
-                lanes[lane] = (unsigned char)(lanes[lane] + (at[lane] == wanted));
-        for (int lane = 0; lane < 32; lane++)
-            count += lanes[lane];
-        left -= rows * 32;
-        if (!rows)
-            for (; left > 0; left--)
-                count += *at++ == wanted;
-    }
-    PyBuffer_Release(&data);
-    return PyLong_FromSize_t(count);
-}
-
 /* Bodies come and go with each request: without this the C library gives their memory back each time, and the next one
  * pays for every page of it anew. What is larger than a body of usual size still goes back at once. */
 static PyObject *keep_memory(PyObject *Py_UNUSED(module_), PyObject *Py_UNUSED(_)) {
@@ -449,7 +424,7 @@ static PyMethodDef module_methods[] = {
     {"outline", outline, METH_VARARGS, "See pump.h."},
     {"request", request, METH_O, "See pump.h."},
     {"answer", answer, METH_O, "See pump.h."},
-    {"count_byte", count_byte, METH_VARARGS, "count_byte(data, byte): how often it is there."},
+    {"prompt_ids", prompt_ids, METH_O, "See pump.h."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -130,6 +130,10 @@ bool message_init(void);
 PyObject *request(PyObject *module, PyObject *data);
 PyObject *answer(PyObject *module, PyObject *data);
 
+/* ids.c: prompt_ids(data) -> (begin, end, how many) of the first list of prompt token ids in an answer; None where there is
+ * none. */
+PyObject *prompt_ids(PyObject *module, PyObject *data);
+
 /* loop.c */
 void *core_run(void *core);
 void core_touch(Slot *slot); /* have the pump's thread look at it */

@@ -29,7 +29,7 @@ from sunfleet_router.errors import (
 )
 from sunfleet_router.fleet.current import Fleet
 from sunfleet_router.fleet.snapshot import Endpoint, Snapshot
-from sunfleet_router.policies import Choice, Reject, Wait
+from sunfleet_router.policies import NOBODY, Choice, Reject, Wait
 from sunfleet_router.policies import decode as policy
 from sunfleet_router.policies.fair import FairShare
 
@@ -99,15 +99,17 @@ class Admission:
         if claim.decoder in self._lines:
             return None
         choice = self._choose(claim)
-        if isinstance(choice, Wait) or (isinstance(choice, Reject) and claim.resumed):
+        if not isinstance(choice, Choice) and (claim.resumed or isinstance(choice, Wait)):
             return None
-        self._share(claim.decoder).passed(claim.task.name)
+        share = self._shares.get(claim.decoder) or self._share(claim.decoder)
+        share.passed(claim.task.name)
         return Seat(self, claim, self._book(claim, choice))
 
     def give_back(self, seat: Seat, claim: Claim) -> None:
         """The end of a seat."""
         _take(self.reserved, seat.endpoint.uid, seat.tokens)
-        self._charge(claim, seat.spent - seat.tokens)
+        share = self._shares.get(claim.decoder) or self._share(claim.decoder)
+        share.charge(claim.task.name, seat.spent - seat.tokens, claim.task.limits.weight)
         if self._lines:
             self._serve(claim.decoder)
 
@@ -120,24 +122,26 @@ class Admission:
 
     def resettle(self, seat: Seat, claim: Claim, tokens: int, fingerprint: str) -> None:
         """See :meth:`Seat.settle`."""
-        uid = seat.endpoint.uid
+        uid, load = seat.endpoint.uid, self._load
         _take(self.reserved, uid, seat.tokens)
-        pool, taken = self._fleet.snapshot.pool(claim.decoder), self._taken()
-        ejected = self._load.ejected()
+        pool = self._fleet.snapshot.pools.get(claim.decoder, ())
+        taken = self.reserved + self.others if self.others else self.reserved
+        ejected = load.ejected() if load.failing else NOBODY
         present = None
         for pod in pool:
             if pod.uid == uid and pod.fingerprint == fingerprint:
                 present = pod
-        well = not ejected or ejected.get(uid, 0.0) <= 0 or self._load.on_trial(uid)
+        well = not ejected or ejected.get(uid, 0.0) <= 0 or load.on_trial(uid)
         stays = present is not None and well and uid not in claim.facts.tried
         if present is not None and stays and policy.fits(tokens, present, taken):
             seat.endpoint = present
         else:
             facts = replace(claim.facts, tokens=tokens, fingerprints=(fingerprint,))
-            choice = policy.choose(facts, pool, taken, self._load.suspects(), ejected=ejected, two=bool(self.others))
+            choice = policy.choose(facts, pool, taken, load.suspects(), ejected=ejected, two=bool(self.others))
             if isinstance(choice, Choice):
                 seat.endpoint = choice.endpoint
-        self._charge(claim, tokens - seat.tokens)
+        share = self._shares.get(claim.decoder) or self._share(claim.decoder)
+        share.charge(claim.task.name, tokens - seat.tokens, claim.task.limits.weight)
         seat.tokens = tokens
         self.reserved[seat.endpoint.uid] += tokens
         if self._lines:
@@ -176,7 +180,8 @@ class Admission:
         """Placed in the very moment in which it gave up: nobody will sit there."""
         if waiter.placed.done() and not waiter.placed.cancelled() and waiter.placed.exception() is None:
             _take(self.reserved, waiter.placed.result().uid, waiter.claim.facts.tokens)
-            self._charge(waiter.claim, -waiter.claim.facts.tokens)
+            claim = waiter.claim
+            self._share(claim.decoder).charge(claim.task.name, -claim.facts.tokens, claim.task.limits.weight)
 
     def _serve(self, decoder: str) -> None:
         """Place from the head of a line for as long as there is room."""
@@ -222,24 +227,26 @@ class Admission:
             waiter.placed.set_exception(error)
 
     def _choose(self, claim: Claim) -> Choice | Wait | Reject:
-        pool = self._fleet.snapshot.pool(claim.decoder)
+        load = self._load  # what is mostly nothing is looked at, not asked for: this is in every request
         choose = policy.choose_again if claim.resumed else policy.choose
         return choose(
-            claim.facts, pool, self._taken(), self._load.suspects(), ejected=self._load.ejected(),
+            claim.facts, self._fleet.snapshot.pools.get(claim.decoder, ()),
+            self.reserved + self.others if self.others else self.reserved,
+            load.suspects() if load.suspected else (), ejected=load.ejected() if load.failing else NOBODY,
             two=bool(self.others),
         )  # fmt: skip
-
-    def _taken(self) -> Mapping[str, int]:
-        return self.reserved + self.others if self.others else self.reserved
 
     def _book(self, claim: Claim, choice: Choice | Reject) -> Endpoint:
         if isinstance(choice, Reject):
             if choice.reason == "ejected":
                 raise CircuitOpenError("decode", choice.seconds)
             raise NoDecodeEndpointError("No decode pod is ready for this model at the moment; try again in a moment.")
-        self.reserved[choice.endpoint.uid] += claim.facts.tokens
-        self._charge(claim, claim.facts.tokens)
-        self._load.chosen(choice.endpoint.uid)
+        tokens = claim.facts.tokens
+        self.reserved[choice.endpoint.uid] += tokens
+        share = self._shares.get(claim.decoder) or self._share(claim.decoder)
+        share.charge(claim.task.name, tokens, claim.task.limits.weight)
+        if self._load.failing:
+            self._load.chosen(choice.endpoint.uid)
         return choice.endpoint
 
     def _share(self, decoder: str) -> FairShare:
@@ -247,11 +254,6 @@ class Admission:
         if share is None:
             share = self._shares[decoder] = FairShare()
         return share
-
-    def _charge(self, claim: Claim, tokens: int) -> None:
-        decoder = claim.decoder
-        share = self._shares[decoder] if decoder in self._shares else self._share(decoder)
-        share.charge(claim.task.name, tokens, claim.task.limits.weight)
 
     def _look_again(self, decoder: str) -> None:
         line = self._lines.get(decoder)

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from sunfleet_router.admission.load import Load
 from sunfleet_router.errors import BusyError, Leg
@@ -23,6 +23,7 @@ from sunfleet_router.policies.rate import Bucket
 from sunfleet_router.trace import OFF, Trace
 
 Owner = Literal["task", "key"]
+_NO_TIME: Final[dict[Leg, float]] = {"prefill": 0.0, "decode": 0.0}
 _WORDS = {"task": "This model", "key": "This API key"}
 
 
@@ -37,7 +38,7 @@ class Visit:
     prompt: int = 0
     output: int = 0
     trace: Trace = OFF
-    gpu_seconds: dict[Leg, float] = field(default_factory=lambda: {"prefill": 0.0, "decode": 0.0})
+    gpu_seconds: dict[Leg, float] = field(default_factory=_NO_TIME.copy)
 
 
 class Gate:

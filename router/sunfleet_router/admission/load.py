@@ -1,17 +1,15 @@
 """What this replica has under way: requests per task, prompt tokens and legs per pod, and which pods fail.
 
-Counters are context managers: whatever ends a request, they go back. They are classes, for every request enters several
-of them.
+Whoever counts something in counts it out again, in a context: whatever ends a request, the counters go back.
 """
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from sunfleet_router.fleet.snapshot import Endpoint, Task
+from sunfleet_router.fleet.snapshot import Task
 from sunfleet_router.policies import NOBODY
 from sunfleet_router.policies.outlier import Outliers
 
@@ -22,12 +20,13 @@ class Load:
     def __init__(self, suspect_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._suspect_seconds = suspect_seconds
         self._clock = clock
-        self._suspects: dict[str, float] = {}  # uid -> until
+        self.suspected: dict[str, float] = {}  # uid -> until; see :meth:`suspects`
         self.requests: Counter[str] = Counter()  # task -> requests
         self.prefill_tokens: Counter[str] = Counter()  # pod uid -> prompt tokens
         self.prefill_backlog: Counter[str] = Counter()  # task -> prompt tokens
         self.decodes: Counter[str] = Counter()  # pod uid -> decode legs under way
         self.outliers = Outliers()
+        self.failing = self.outliers.any  # its truth: whether anything is held against any pod; asked for first
         self._prefills: dict[str, dict[object, float]] = {}  # task -> leg -> since when, oldest first
 
     def request_begins(self, task: Task) -> None:
@@ -38,12 +37,10 @@ class Load:
         """And out."""
         _add(self.requests, task.name, -1)
 
-    def prefill(self, endpoint: Endpoint, tokens: int, task: str) -> CountedPrefill:
-        """Count one prompt on a pod while it is being prefilled, or waits there for its turn."""
-        return CountedPrefill(self, endpoint.uid, tokens, task)
-
     def prefill_begins(self, leg: object, uid: str, tokens: int, task: str) -> None:
-        """A prefill leg of a task is under way from now on."""
+        """One prompt of a task is on a pod from now on, being prefilled or waiting there for its turn; ``leg`` tells it
+        from the others.
+        """
         self.prefill_tokens[uid] += tokens
         self.prefill_backlog[task] += tokens
         legs = self._prefills.get(task)
@@ -60,17 +57,21 @@ class Load:
         if not legs:
             del self._prefills[task]
 
+    def decode_begins(self, uid: str) -> None:
+        """A decode leg is on a pod from now on."""
+        self.decodes[uid] += 1
+
+    def decode_ends(self, uid: str) -> None:
+        """And no more."""
+        _add(self.decodes, uid, -1)
+
     def oldest_prefill(self, task: str) -> float:
         """Seconds for which the oldest prefill leg of a task has been under way; 0 when there is none."""
         return max(0.0, self._clock() - next(iter(self._prefills.get(task, {}).values()), self._clock()))
 
-    def decode(self, endpoint: Endpoint) -> Counted:
-        """Count one decode leg on a pod."""
-        return Counted(self.decodes, endpoint.uid, 1)
-
     def suspect(self, uid: str) -> None:
         """Note that a pod could not be reached."""
-        self._suspects[uid] = self._clock() + self._suspect_seconds
+        self.suspected[uid] = self._clock() + self._suspect_seconds
 
     def failed(self, uid: str) -> None:
         """Note that a leg failed on a pod, by the pod's fault."""
@@ -101,68 +102,16 @@ class Load:
 
     def suspects(self) -> frozenset[str]:
         """Pods that get work only if no other can take it: those that did not answer a moment ago."""
-        if not self._suspects:
+        if not self.suspected:
             return frozenset()
         now = self._clock()
-        self._suspects = {uid: until for uid, until in self._suspects.items() if until > now}
-        return frozenset(self._suspects)
+        for uid in [uid for uid, until in self.suspected.items() if until <= now]:
+            del self.suspected[uid]
+        return frozenset(self.suspected)
 
     def ejected(self) -> Mapping[str, float]:
         """Pods that get nothing, see :meth:`Outliers.ejected`."""
         return self.outliers.ejected(self._clock()) if self.outliers.any else NOBODY
-
-
-class Counting(ABC):
-    """A context in which something is counted."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def enter(self) -> None: ...
-
-    @abstractmethod
-    def leave(self) -> None: ...
-
-    def __enter__(self) -> None:
-        self.enter()
-
-    def __exit__(self, *_: object) -> None:
-        self.leave()
-
-
-class Counted(Counting):
-    """``counter`` has ``amount`` more of ``key``."""
-
-    __slots__ = ("_amount", "_counter", "_key")
-
-    def __init__(self, counter: Counter[str], key: str, amount: int) -> None:
-        self._counter = counter
-        self._key = key
-        self._amount = amount
-
-    def enter(self) -> None:
-        self._counter[self._key] += self._amount
-
-    def leave(self) -> None:
-        _add(self._counter, self._key, -self._amount)
-
-
-class CountedPrefill(Counting):
-    """One prompt is on a pod."""
-
-    __slots__ = ("_load", "_task", "_tokens", "_uid")
-
-    def __init__(self, load: Load, uid: str, tokens: int, task: str) -> None:
-        self._load = load
-        self._uid = uid
-        self._tokens = tokens
-        self._task = task
-
-    def enter(self) -> None:
-        self._load.prefill_begins(self, self._uid, self._tokens, self._task)
-
-    def leave(self) -> None:
-        self._load.prefill_ends(self, self._uid, self._tokens, self._task)
 
 
 def _add(counter: Counter[str], key: str, amount: int) -> None:

@@ -46,6 +46,12 @@ _NO_SUCH_ANSWER: Final = {
     "return_prompt_text": "the decoder, which answers, never sees the prompt's text. Use POST /tokenize",
 }
 _UNANSWERABLE: Final = frozenset(_NO_SUCH_ANSWER)
+# What most requests are made of, and nothing above is: a body of these alone needs none of the looks for those.
+_PLAIN: Final = frozenset({
+    "frequency_penalty", "logprobs", "max_completion_tokens", "max_tokens", "messages", "model", "presence_penalty",
+    "prompt", "response_format", "seed", "stop", "stream", "stream_options", "temperature", "tool_choice", "tools",
+    "top_logprobs", "top_p", "user",
+})  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -96,13 +102,15 @@ def parse(kind: Kind, raw: bytes) -> Ask:
 
 def check(kind: Kind, body: dict[str, Any], size: int) -> Ask:
     """:func:`parse` for a body that has been read already; ``size`` is that of its JSON, in bytes."""
-    refuse_steering(body)
-    _refuse_unanswerable(body)
+    plain = body.keys() <= _PLAIN
+    if not plain:
+        refuse_steering(body)
+        _refuse_unanswerable(body)
     model = model_of(body)
-    stream = _flag(body, "stream")
+    stream = _flag(body, "stream") if "stream" in body else False
     options = _stream_options(body, stream=stream) if "stream_options" in body else {}
     max_tokens = _max_tokens(kind, body)
-    n, priority = (1, 0) if _COUNTS.isdisjoint(body) else _counts(body, max_tokens)
+    n, priority = (1, 0) if plain or _COUNTS.isdisjoint(body) else _counts(body, max_tokens)
     estimate, prompts = (_chat_estimate(body, size), 1) if kind == "chat" else _completion_estimate(body)
     return Ask(
         kind=kind,
@@ -211,7 +219,9 @@ def _stream_options(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
 
 
 def _max_tokens(kind: Kind, body: dict[str, Any]) -> int | None:
-    plain = _integer(body, "max_tokens")
+    plain = body.get("max_tokens")
+    if type(plain) is not int:
+        plain = _integer(body, "max_tokens")
     newer = _integer(body, "max_completion_tokens") if "max_completion_tokens" in body else None
     # The engine knows max_completion_tokens for chats only, and there it wins.
     name, value = ("max_completion_tokens", newer) if kind == "chat" and newer is not None else ("max_tokens", plain)

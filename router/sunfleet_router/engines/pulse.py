@@ -41,8 +41,6 @@ class Pulse:
         self._first_look: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
-        if self._pod.info is None or not self._pod.info.tells_progress:
-            return
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 a leg is waited for in a coroutine
         self._leg, self._cancelling = task, task.cancelling()

@@ -269,6 +269,12 @@ class Relay:
             if self._further is not None and not self.awaited:
                 self.go_further()
 
+    def on_whole(self, status: int, body: bytes) -> None:
+        self.on_head(status)
+        if body:
+            self.on_data(body)
+        self.on_end()
+
     def on_end(self) -> None:
         self._is_over()
         complete = self.status != 200 or self.last_event == sse.DONE

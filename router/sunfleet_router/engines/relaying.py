@@ -83,7 +83,8 @@ class RelayingConnection(Connection):
         if outcome == "complete":
             self._parser = httptools.HttpResponseParser(self)
             self._keep_alive = self._keep_alive and not rest
-            self._finish(relay)
+            self._free()
+            relay.on_end()
         elif outcome == "engine_ended":
             relay.ended_by_engine(rest)
         elif outcome != "cut":  # else the connection's loss follows

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 
+from sunfleet_router.engines.phases import phase
 from sunfleet_router.engines.relaying import RelayingConnection
 from sunfleet_router.fleet.snapshot import Endpoint
 from sunfleet_router.transport.connection import (
@@ -55,18 +57,22 @@ class Upstream:
 
     async def fetch(
         self, endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None, *,
-        limit: int, resend: bool, connect: float | None = None,
+        limit: int, resend: bool, connect: float | None = None, within: phase | None = None,
     ) -> Reply:  # fmt: skip
         """One whole answer of at most ``limit`` bytes. ``body=None`` is a GET. Cancelling it ends the exchange at once.
 
         ``resend``: the request may be sent twice, so one that met a stale connection goes out again on a new one.
-        ``connect``: seconds for a new connection, in place of the usual ones.
+        ``connect``: seconds for a new connection, in place of the usual ones. ``within``: the time for all of it.
         """
         address, head = (endpoint.host, endpoint.port), self._head(endpoint, path, headers, body)
         loop = asyncio.get_running_loop()
         while True:
+            connection = self._take(address, loop)
+            if connection is None:
+                with within or nullcontext():
+                    connection = await self._connect(address, connect or self._connect_timeout)
             sink = _WholeAnswer(loop, limit)
-            connection = self._take(address, loop) or await self._connect(address, connect or self._connect_timeout)
+            timer = None if within is None else within.limit(loop, sink.reply)
             try:
                 connection.send(head, body or b"", sink)
                 return await sink.reply
@@ -76,6 +82,8 @@ class Upstream:
                 resend = False
                 self._drop_idle(address)
             finally:
+                if timer is not None:
+                    timer.cancel()
                 if not sink.over:
                     connection.abort()
 
@@ -200,6 +208,13 @@ class _WholeAnswer:
         else:
             self._parts.append(data)
 
+    def on_whole(self, status: int, body: bytes) -> None:
+        self.over = True
+        if len(body) > self._limit:
+            self.on_data(body)
+        elif not self.reply.done():
+            self.reply.set_result(Reply(status, body))
+
     def on_end(self) -> None:
         self.over = True
         if not self.reply.done():
@@ -213,3 +228,4 @@ class _WholeAnswer:
     def _settle(self, error: UpstreamError) -> None:
         if not self.reply.done():
             self.reply.set_exception(error)
+            self.reply.exception()  # looked at: a request that was cancelled meanwhile must not leave a warning

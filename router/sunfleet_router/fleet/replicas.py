@@ -32,7 +32,7 @@ class Replicas:
     def part(self, limit: int | None) -> int | None: ...
     def part(self, limit: int | None) -> int | None:
         """This router's part of what may be there at once; ``None``: any number."""
-        return None if limit is None else math.ceil(limit / self._count)
+        return limit if limit is None or self._count == 1 else math.ceil(limit / self._count)
 
     def rate(self, per_minute: int) -> float:
         """This router's part of a rate, exactly: a bucket may hold less than one request."""

@@ -36,15 +36,18 @@ def choose(
     that chance picks the emptier one, which is what keeps several routers with the same, slightly old picture from all
     going to the same pod.
     """
-    able = [pod for pod in pool if pod.capacity > 0 and pod.fingerprint in facts.fingerprints]
+    asked: Sequence[Endpoint] | Reject
+    able = asked = [pod for pod in pool if pod.capacity > 0 and pod.fingerprint in facts.fingerprints]
     if not able:
         return Reject("none")
-    untried = [pod for pod in able if pod.uid not in facts.tried] if facts.tried else able
-    if not untried:
-        return Reject("tried")
-    asked = standing(untried, ejected)
-    if isinstance(asked, Reject):
-        return asked
+    if facts.tried:
+        able = asked = [pod for pod in able if pod.uid not in facts.tried]
+        if not able:
+            return Reject("tried")
+    if ejected:
+        asked = standing(able, ejected)
+        if isinstance(asked, Reject):
+            return asked
     tokens = facts.tokens
     roomy = [
         ((held + tokens) / pod.capacity, pod)
@@ -53,6 +56,8 @@ def choose(
     ]
     if not roomy:
         return Wait()
+    if len(roomy) == 2 and not (suspects or facts.avoided) and roomy[0][0] != roomy[1][0]:  # as mostly
+        return Choice(roomy[0][1] if roomy[0][0] < roomy[1][0] else roomy[1][1])
     if len(roomy) > 1 and (suspects or facts.avoided):
         least = min([_doubt(facts, pod, suspects) for _, pod in roomy])
         roomy = [one for one in roomy if _doubt(facts, one[1], suspects) == least]
@@ -61,10 +66,10 @@ def choose(
         roomy = [one[2:] for one in sorted(ranked, key=FIRST_TWO)[:2]]
     emptiest = min([full for full, _ in roomy])
     best = [pod for full, pod in roomy if full == emptiest]
-    if len(best) == 1:
-        return Choice(best[0])
-    ties = [(tie_break(pod.uid, facts.request_id), pod.uid, pod) for pod in best]
-    return Choice(min(ties, key=FIRST_TWO)[2])
+    if len(best) > 1:
+        ties = [(tie_break(pod.uid, facts.request_id), pod.uid, pod) for pod in best]
+        best = [min(ties, key=FIRST_TWO)[2]]
+    return Choice(best[0])
 
 
 def choose_again(

@@ -33,16 +33,19 @@ def choose(
 ) -> Choice | Reject:
     """A prefill always starts at once: waiting is done for decode room, before. Pods in ``suspects`` come last."""
     wanted = facts.fingerprint
-    able = [pod for pod in pods if wanted is None or pod.fingerprint == wanted]
+    asked: Sequence[Endpoint] | Reject
+    able = asked = [pod for pod in pods if wanted is None or pod.fingerprint == wanted]
     if not able:
         return Reject("none")
-    untried = [pod for pod in able if pod.uid not in facts.tried] if facts.tried else able
-    if not untried:
-        return Reject("tried")
-    asked = standing(untried, ejected)
-    if isinstance(asked, Reject):
-        return asked
-    equals: Sequence[Endpoint] = asked
+    if facts.tried:
+        able = asked = [pod for pod in able if pod.uid not in facts.tried]
+        if not able:
+            return Reject("tried")
+    if ejected:
+        asked = standing(able, ejected)
+        if isinstance(asked, Reject):
+            return asked
+    equals = asked
     if suspects or facts.avoided:
         best = min(_doubt(facts, pod, suspects) for pod in asked)
         equals = [pod for pod in asked if _doubt(facts, pod, suspects) == best]

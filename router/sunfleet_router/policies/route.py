@@ -14,6 +14,8 @@ def choose(routes: Sequence[Route], request_id: str) -> Route | None:
     A revision without a ready pod (a canary's only one has just died) leaves its requests to those that have some,
     until the operator has moved its weight; but never to one with less weight, which is yet to be trusted.
     """
+    if len(routes) == 1 and routes[0].weight > 0:  # as mostly
+        return routes[0]
     chosen = _by_weight(routes, request_id)
     if chosen is None or chosen.prefill:
         return chosen
@@ -22,8 +24,6 @@ def choose(routes: Sequence[Route], request_id: str) -> Route | None:
 
 
 def _by_weight(routes: Sequence[Route], request_id: str) -> Route | None:
-    if len(routes) == 1:
-        return routes[0] if routes[0].weight > 0 else None
     total = sum(route.weight for route in routes)
     if total <= 0:
         return None

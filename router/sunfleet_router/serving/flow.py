@@ -94,7 +94,8 @@ class Flow:
             route = await self._held(ask, visit, request_id, deadline)
         call = Call(
             ask=ask, task=task, route=route, request_id=request_id, headers=headers, reply=reply, started=now,
-            deadline=deadline, named=self._settings.pod_headers, visit=visit, sampled=self._shadow.samples(ask, task),
+            deadline=deadline, named=self._settings.pod_headers, visit=visit,
+            sampled=task.sample_per_million > 0 and self._shadow.samples(ask, task),
         )  # fmt: skip
         try:
             await self._try(call)
@@ -195,8 +196,15 @@ class Flow:
         body = legs.decode_body(call.ask, call.route.salt, made.reply, ids=call.sampled)
         timeouts = call.task.limits.timeouts
         with self._pairing.decoding(call, seat):
-            with phase("request", timeouts.request, call.deadline), self._pairing.pulse(call, pod, made):
-                raw = await self._pairing.exchange("decode", call, pod, body, resend=False)
+            clock, pulse = phase("request", timeouts.request, call.deadline), self._pairing.pulse(call, pod, made)
+            if pulse is None:
+                answer = await self._pairing.ask(call, pod, body, clock, resend=False)
+            else:
+                with pulse:
+                    answer = await self._pairing.ask(call, pod, body, clock, resend=False)
+            raw = answer.body
+            if answer.status != 200:
+                raise verdict.of_answer("decode", answer.status, raw)
             output = verdict.check_whole("decode", raw)
         made.taken = True
         self._pairing.praise(pod)

@@ -5,6 +5,7 @@ What the first attempt and every resume have in common; the order of things is t
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Collection
 from types import TracebackType
 
 from sunfleet_router.admission.claim import Claim
@@ -18,25 +19,24 @@ from sunfleet_router.engines import verdict
 from sunfleet_router.engines.phases import phase
 from sunfleet_router.engines.pulse import Pulse
 from sunfleet_router.engines.release import Hold, Releaser
-from sunfleet_router.engines.upstream import Upstream
+from sunfleet_router.engines.upstream import Reply, Upstream
 from sunfleet_router.errors import (
     CircuitOpenError,
     InvalidRequestError,
-    Leg,
     LegFailedError,
     NoPrefillEndpointError,
     PhaseTimeoutError,
 )
 from sunfleet_router.fleet.current import Fleet
 from sunfleet_router.fleet.snapshot import Endpoint
-from sunfleet_router.policies import Reject, standing
+from sunfleet_router.fleet.ways import Ways
+from sunfleet_router.policies import NOBODY, Reject, standing
 from sunfleet_router.policies import prefill as prefill_policy
 from sunfleet_router.policies.decode import DecodeFacts
 from sunfleet_router.serving.call import PREFILL_POD_HEADER, Call
 from sunfleet_router.serving.underway import Decoding, Prefilling
 from sunfleet_router.settings import RouterSettings
 from sunfleet_router.telemetry.metrics import Metrics
-from sunfleet_router.transport.connection import UpstreamError
 
 
 class Prefilled(Hold):
@@ -47,7 +47,8 @@ class Prefilled(Hold):
     __slots__ = ("_avoided", "finished", "reply")
 
     def __init__(self, releaser: Releaser, pod: Endpoint, reply: PrefillReply, call: Call) -> None:
-        super().__init__(releaser, pod, reply.transfer, call.headers)
+        self._releaser, self.pod, self._transfer, self._headers = releaser, pod, reply.transfer, call.headers
+        self.taken = False
         self.reply = reply
         self.finished = reply.finished(call.ask, pod.max_model_len)
         self._avoided = call.avoided
@@ -57,11 +58,12 @@ class Prefilled(Hold):
     ) -> None:
         if failure is not None and isinstance(failure, LegFailedError) and failure.code in verdict.NOT_HANDED_OVER:
             self._avoided.add(self.pod.uid)
-        super().__exit__(kind, failure, traceback)
+        if not self.taken:
+            super().__exit__(kind, failure, traceback)
 
 
 class Pairing:
-    """One per process; holds no state of its own."""
+    """One per process; of its own it only remembers what the present snapshot says."""
 
     def __init__(
         self,
@@ -80,28 +82,25 @@ class Pairing:
         self._upstream = upstream
         self._metrics = metrics
         self._releaser = releaser
+        self._ways = Ways()
 
     async def seat(self, call: Call, told: Told | None = None) -> Seat:
         """Room for prompt and output on a decode pod; ``told``: of a stream that has begun, which waits more patiently.
 
         Raises what :meth:`Admission.reserve` raises, :class:`NoPrefillEndpointError` and :class:`CircuitOpenError`.
         """
-        prefill_pods = self._prefill_pods(call)
-        if not prefill_pods:
+        way = self._ways.of(self._fleet.snapshot, call.task.name, call.route)
+        if not way.prefill:
             raise _no_prefill()
-        able = standing(prefill_pods, self._load.ejected())
-        if isinstance(able, Reject):
-            raise CircuitOpenError("prefill", able.seconds)
-        pool = self._fleet.snapshot.pool(call.route.decoder)
+        fingerprints: Collection[str] = way.fingerprints
+        if self._load.failing:
+            able = standing(way.prefill, self._load.ejected())
+            if isinstance(able, Reject):
+                raise CircuitOpenError("prefill", able.seconds)
+            fingerprints = {pod.fingerprint for pod in able}
         prompt_tokens = told.first.prompt.count if told else call.ask.prompt_tokens
-        tokens = self._tokens(call, prompt_tokens, told)
-        facts = DecodeFacts(
-            request_id=call.request_id,
-            tokens=max([pod.room(tokens) for pod in pool if pod.info], default=tokens),
-            fingerprints={pod.fingerprint for pod in able},
-            tried=call.tried,
-            avoided=call.avoided,
-        )
+        room = way.room(self._tokens(call, prompt_tokens, told))
+        facts = DecodeFacts(call.request_id, room, fingerprints, call.tried, call.avoided)
         claim = Claim(
             call.task, call.route.decoder, facts, prompt_tokens, call.ask.size, call.ask.priority, call.deadline,
             resumed=told is not None,
@@ -128,7 +127,9 @@ class Pairing:
     def spend(self, call: Call, seat: Seat, made: Prefilled, output: int) -> None:
         """Account for what a decode leg used in the end: the prompt's KV and ``output`` tokens."""
         seat.spent = made.reply.prompt.count + output
-        self.count_output(call, output)
+        call.visit.output += output  # as count_output, in every request
+        call.output += output
+        self._metrics.output_tokens.add(output, call.task.name)
 
     def count_output(self, call: Call, output: int) -> None:
         """``output`` more tokens have been made for the client."""
@@ -152,14 +153,13 @@ class Pairing:
             else legs.prefill_body(call.ask, call.route.salt, call.route.module)
         )
         with Prefilling(call, pod, self._load, self._metrics) as leg:
-            with phase("prefill", timeouts.prefill, call.deadline):
-                raw = await self.exchange("prefill", call, pod, body, resend=True)
-            reply = legs.read_prefill(raw)
+            answer = await self.ask(call, pod, body, phase("prefill", timeouts.prefill, call.deadline), resend=True)
+            if answer.status != 200:
+                raise verdict.of_answer("prefill", answer.status, answer.body)
+            reply = legs.read_prefill(answer.body)
         self.praise(pod)
         prompt = reply.prompt.count
-        self._metrics.prefill_seconds.add(leg.seconds, name)
-        self._metrics.prompt_tokens.add(prompt, name)
-        self._metrics.prompt_tokens_squared.add(prompt * prompt, name)
+        self._metrics.prefilled(name, leg.seconds, prompt)
         call.visit.prompt += prompt - call.prompt_tokens  # once, however often it had to be made
         call.prompt_tokens = prompt
         made = Prefilled(self._releaser, pod, reply, call)
@@ -179,28 +179,25 @@ class Pairing:
         """One decode leg on the seat's pod, from its request to its end."""
         return Decoding(call, seat, self._load, self._metrics)
 
-    async def exchange(self, leg: Leg, call: Call, pod: Endpoint, body: bytes, *, resend: bool) -> bytes:
-        """The body of an engine's whole 200 answer; raises what :mod:`verdict` makes of anything else."""
-        path, limit = legs.PATHS[call.ask.kind], self._settings.max_answer_bytes
-        try:
-            answer = await self._upstream.fetch(
-                pod, path, call.headers, body, limit=limit, resend=resend, connect=call.task.limits.timeouts.connect
-            )
-        except UpstreamError as error:
-            raise verdict.of_exchange(leg, error) from error
-        if answer.status != 200:
-            raise verdict.of_answer(leg, answer.status, answer.body)
-        return answer.body
+    def ask(self, call: Call, pod: Endpoint, body: bytes, clock: phase, *, resend: bool) -> Awaitable[Reply]:
+        """An engine's whole answer to a leg; raises :class:`UpstreamError`, and what ``clock`` does."""
+        return self._upstream.fetch(
+            pod, legs.PATHS[call.ask.kind], call.headers, body, limit=self._settings.max_answer_bytes, resend=resend,
+            connect=call.task.limits.timeouts.connect, within=clock,
+        )  # fmt: skip
 
-    def pulse(self, call: Call, pod: Endpoint, made: Prefilled) -> Pulse:
-        """The clocks of a decode leg that is not streamed."""
+    def pulse(self, call: Call, pod: Endpoint, made: Prefilled) -> Pulse | None:
+        """The clocks of a decode leg that is not streamed, where its pod can say how far it is."""
+        if pod.info is None or not pod.info.tells_progress:
+            return None
         return Pulse(
             self._upstream, pod, call.request_id, call.task.limits.timeouts, seeds=len(made.reply.output)
         )  # fmt: skip
 
     def praise(self, pod: Endpoint) -> None:
         """It did what a leg asked for: what was held against it is forgotten."""
-        self._load.succeeded(pod.uid)
+        if self._load.failing:
+            self._load.succeeded(pod.uid)
 
     def trust(self, pod: Endpoint) -> None:
         """It has begun to answer."""
@@ -235,27 +232,21 @@ class Pairing:
         so_far = len(told.tokens) if told else 0
         return prompt_tokens + (call.ask.output_limit or so_far + self._settings.assumed_output_tokens)
 
-    def _prefill_pods(self, call: Call) -> tuple[Endpoint, ...]:
-        """The route's pods as they are now, not as they were when the request came."""
-        task = self._fleet.snapshot.tasks.get(call.task.name)
-        for route in task.routes if task else ():
-            if (route.revision, route.salt) == (call.route.revision, call.route.salt):
-                return route.prefill
-        return ()
-
     def _choose_prefill(self, call: Call, fingerprint: str | None, told: Told | None) -> Endpoint:
-        pods = self._prefill_pods(call)
+        load, pods = self._load, self._ways.of(self._fleet.snapshot, call.task.name, call.route).prefill
         alike = beginning(call.ask.body) if len(pods) > 1 else ""
         facts = prefill_policy.PrefillFacts(
             call.request_id, fingerprint, call.tried, call.avoided, alike, call.ask.prompt_tokens
         )
         choose = prefill_policy.choose_again if told else prefill_policy.choose
         choice = choose(
-            facts, pods, self._load.prefill_tokens, self._load.suspects(), ejected=self._load.ejected()
+            facts, pods, load.prefill_tokens, load.suspects() if load.suspected else (),
+            ejected=load.ejected() if load.failing else NOBODY,
         )  # fmt: skip
         if isinstance(choice, Reject):
             raise CircuitOpenError("prefill", choice.seconds) if choice.reason == "ejected" else _no_prefill()
-        self._load.chosen(choice.endpoint.uid)
+        if load.failing:
+            load.chosen(choice.endpoint.uid)
         return choice.endpoint
 
 

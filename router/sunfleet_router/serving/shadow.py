@@ -122,10 +122,12 @@ class Shadow:
                 shadow.name_pod(DECODE_POD_HEADER, seat.endpoint)
                 leg = legs.decode_body(shadow.ask, salt, made.reply)
                 limit = phase("request", call.task.limits.timeouts.request, shadow.deadline)
-                with self._pairing.decoding(shadow, seat), limit:
-                    raw = await self._pairing.exchange("decode", shadow, seat.endpoint, leg, resend=False)
+                with self._pairing.decoding(shadow, seat):
+                    answer = await self._pairing.ask(shadow, seat.endpoint, leg, limit, resend=False)
+                    if answer.status != 200:
+                        raise verdict.of_answer("decode", answer.status, answer.body)
                 made.taken = True
-                told = _told(raw, Told(made.reply))
+                told = _told(answer.body, Told(made.reply))
         result = compare(given.tokens, told.tokens, told.rows, near_tie=self._settings.shadow_near_tie)
         if result.outcome == "mismatch":
             self._report(call, shadow, result)

@@ -98,9 +98,7 @@ class Door(ABC):
             await caller.reply.error(InternalError())
         finally:
             task = caller.task.name if caller.task else ""
-            serving.metrics.finished(task, caller.key.name, code)
-            if task:
-                serving.metrics.request_seconds.add(time.monotonic() - began, task)
+            serving.metrics.finished(task, caller.key.name, code, time.monotonic() - began)
 
 
 def _request_id(headers: Mapping[bytes, bytes]) -> str:

@@ -56,21 +56,23 @@ class Presence:
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
+        self._inbox = receive if isinstance(receive, Inbox) else None
         self._reason: RouterError | None = None
         self._cancelling = 0
         self._watch: asyncio.Task[None] | None = None
 
     def __enter__(self) -> Self:
-        task = asyncio.current_task()
+        inbox = self._inbox
+        task = (inbox.work if inbox is not None else None) or asyncio.current_task()
         assert task is not None  # noqa: S101 a coroutine of a server runs in a task
         self._task = task
         self._cancelling = task.cancelling()
-        if not isinstance(self._receive, Inbox):
+        if inbox is None:
             self._watch = asyncio.get_running_loop().create_task(self._wait_for_leave())
-        elif self._receive.closed:
+        elif inbox.closed:
             self._leave()
         else:
-            self._receive.on_leave = self._leave
+            inbox.on_leave = self._leave
         return self
 
     def interrupt(self, reason: RouterError) -> None:
@@ -84,8 +86,8 @@ class Presence:
     ) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        elif isinstance(self._receive, Inbox):
-            self._receive.on_leave = None
+        elif self._inbox is not None:
+            self._inbox.on_leave = None
         # As asyncio.timeout does: only our own cancellation becomes the reason, somebody else's stays what it is.
         if self._reason is not None and self._task.uncancel() <= self._cancelling:
             raise self._reason from None

@@ -126,6 +126,7 @@ class Metrics:
         self._known: frozenset[str] = frozenset()
         self._keys: frozenset[str] = frozenset()
         self._revisions: frozenset[tuple[str, str]] = frozenset()
+        self._cells: dict[tuple[str, ...], tuple[_Cell, ...]] = {}
         self.requests = self._counter("requests", "Requests by outcome: 'ok' or an error's code.", "task", "code")
         self.leg_failures = self._counter(
             "leg_failures", "Engine calls that failed or that the engine itself broke off.", "task", "leg", "code"
@@ -197,6 +198,7 @@ class Metrics:
             if snapshot.tasks[name].sample_per_million:
                 for outcome in get_args(Outcome):
                     self.shadow_checks.labels(name, outcome)
+        self._cells.clear()
         for name in self._known - names:
             for metric in self._every():
                 metric.remove_by_labels({"task": name})
@@ -218,10 +220,25 @@ class Metrics:
 
     def answered(self, task: str, revision: str, seconds: float, tokens: int, *, failed: bool) -> None:
         """One answer of a revision is whole, or its engines failed it for good."""
-        self.revision_requests.add(1, task, revision, "failed" if failed else "ok")
-        if not failed:
-            self.revision_seconds.add(seconds, task, revision)
-            self.revision_tokens.add(tokens, task, revision)
+        if failed:
+            self.revision_requests.add(1, task, revision, "failed")
+            return
+        cells = self._cells.get((task, revision)) or self._remember(
+            (task, revision),
+            self.revision_requests.labels(task, revision, "ok")._value,
+            self.revision_seconds.labels(task, revision)._value,
+            self.revision_tokens.labels(task, revision)._value,
+        )
+        requests, total, made = cells
+        requests.value += 1
+        total.value += seconds
+        made.value += tokens
+
+    def prefilled(self, task: str, seconds: float, tokens: int) -> None:
+        """One prompt has been prefilled."""
+        self.prefill_seconds.add(seconds, task)
+        self.prompt_tokens.add(tokens, task)
+        self.prompt_tokens_squared.add(tokens * tokens, task)
 
     def timed_out(self, task: str, late: PhaseTimeoutError) -> None:
         """A phase took too long; the same error counts once."""
@@ -229,20 +246,36 @@ class Metrics:
             late.counted = True
             self.phase_timeouts.add(1, task, late.phase)
 
-    def finished(self, task: str, key: str, code: str) -> None:
-        """One request has been answered, whatever with; ``key`` is "" where none are asked for."""
+    def finished(self, task: str, key: str, code: str, seconds: float) -> None:
+        """One request has been answered, whatever with, so many seconds after its body was whole; ``key`` is "" where
+        none are asked for.
+        """
         self.requests.add(1, task, code)
         if key:
             self.key_requests.add(1, key, code)
+        if task:
+            self.request_seconds.add(seconds, task)
 
     def used(self, visit: Visit) -> None:
         """What one client's request has used in all."""
         name = visit.key.name
-        if name:
-            self.key_tokens.add(visit.prompt, name, "prompt")
-            self.key_tokens.add(visit.output, name, "output")
-            for leg, seconds in visit.gpu_seconds.items():
-                self.key_gpu_seconds.add(seconds, name, leg)
+        if not name:
+            return
+        cells = self._cells.get((name,)) or self._remember(
+            (name,),
+            *(self.key_tokens.labels(name, kind)._value for kind in ("prompt", "output")),
+            *(self.key_gpu_seconds.labels(name, leg)._value for leg in ("prefill", "decode")),
+        )
+        prompt, output, prefill, decode = cells
+        prompt.value += visit.prompt
+        output.value += visit.output
+        prefill.value += visit.gpu_seconds["prefill"]
+        decode.value += visit.gpu_seconds["decode"]
+
+    def _remember(self, of: tuple[str, ...], *cells: _Cell) -> tuple[_Cell, ...]:
+        """What every request of a key, or of a task's revision, adds to; until a series goes."""
+        self._cells[of] = cells
+        return cells
 
     def keys_changed(self, names: frozenset[str]) -> None:
         """Which API keys there are, by name."""
@@ -252,6 +285,7 @@ class Metrics:
                 self.key_tokens.labels(name, kind)
             for leg in ("prefill", "decode"):
                 self.key_gpu_seconds.labels(name, leg)
+        self._cells.clear()
         for name in self._keys - names:
             for metric in (self.key_requests, self.key_tokens, self.key_gpu_seconds):
                 metric.remove_by_labels({"key": name})

@@ -61,6 +61,9 @@ class Sink(Protocol):
     def on_end(self) -> None:
         """The answer is complete."""
 
+    def on_whole(self, status: int, body: bytes) -> None:
+        """All of these at once."""
+
     def on_lost(self, error: UpstreamError) -> None:
         """The answer will not be completed."""
 
@@ -137,10 +140,8 @@ class Connection(asyncio.Protocol):
             return
         if not self._answering and (whole := plain.answer(data)) is not None:
             self._keep_alive = True
-            sink.on_head(whole[0])
-            if whole[1]:
-                sink.on_data(whole[1])
-            self._finish(sink)
+            sink.on_whole(*whole)
+            self._free()
             return
         failure: UpstreamError | None = None
         self._answering = True
@@ -152,7 +153,8 @@ class Connection(asyncio.Protocol):
         if failure is not None:
             self._fail(failure)
         elif self._complete:
-            self._finish(sink)
+            self._free()
+            sink.on_end()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 asyncio.Protocol names it
         self._transport = None
@@ -185,7 +187,8 @@ class Connection(asyncio.Protocol):
             parts, self._parts = self._parts, []
             sink.on_data(parts[0] if len(parts) == 1 else b"".join(parts))
 
-    def _finish(self, sink: Sink) -> None:
+    def _free(self) -> None:
+        """The answer is complete: the connection is of use again, if it may be."""
         self._sink, self._complete = None, False
         self._reused, self._answering = True, False
         if self._paused:
@@ -195,7 +198,6 @@ class Connection(asyncio.Protocol):
             self.pool.release(self)
         elif self._transport is not None:
             self._transport.close()
-        sink.on_end()
 
     def _fail(self, error: UpstreamError) -> None:
         sink, self._sink = self._sink, None

@@ -46,7 +46,7 @@ class Inbox:
     complete; ``on_taken`` when the application has taken what had come; ``closed``: the client has left.
     """
 
-    __slots__ = ("_given", "_parts", "_taken", "_waits", "closed", "on_leave", "on_taken", "size", "whole")
+    __slots__ = ("_given", "_parts", "_taken", "_waits", "closed", "on_leave", "on_taken", "size", "whole", "work")
 
     def __init__(self, body: bytes | None = None) -> None:
         """``body``: all of it, if it has come already."""
@@ -59,6 +59,7 @@ class Inbox:
         self.whole = body is not None
         self.on_leave: Callable[[], None] | None = None
         self.on_taken: Callable[[], None] | None = None
+        self.work: asyncio.Task[None] | None = None  # which answers it
 
     async def __call__(self) -> dict[str, Any]:
         while not (self.closed or self._parts or (self.whole and not self._given)):
@@ -73,7 +74,11 @@ class Inbox:
 
     def take_whole(self) -> bytes | None:
         """The whole body without waiting; ``None`` unless all of it is there, and nothing has been taken."""
-        return self._take() if self.whole and not (self._given or self._taken or self.closed) else None
+        if not self.whole or self._given or self._taken or self.closed:
+            return None
+        parts, self._parts = self._parts, []
+        self._given, self._taken, self.size = True, True, 0
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _take(self) -> bytes:
         self._given, self._taken = self.whole, True

@@ -230,8 +230,12 @@ class ClientConnection(asyncio.Protocol):
 
     def _take(self, method: str, target: bytes, headers: list[Header], body: bytes) -> None:
         """A plain request, whole."""
-        app = self._front.direct.get(target) if method == "POST" else None
-        self._serve((app or self._front.app, _scope(method, target, headers), Exchange(self, Inbox(body))))
+        front, exchange = self._front, Exchange(self, Inbox(body))
+        app = (front.direct.get(target) if method == "POST" else None) or front.app
+        if self._current is None:
+            self._start(app, _scope(method, target, headers), exchange)
+        else:
+            self._serve((app, _scope(method, target, headers), exchange))
 
     # httptools callbacks
 
@@ -301,7 +305,8 @@ class ClientConnection(asyncio.Protocol):
 
     def _start(self, app: ASGIApp, scope: dict[str, Any], exchange: Exchange) -> None:
         self._current, front = exchange, self._front
-        front.tasks[exchange] = self._loop.create_task(front.serve(app, scope, exchange))
+        exchange.inbox.work = work = self._loop.create_task(front.serve(app, scope, exchange))
+        front.tasks[exchange] = work
 
     def _pause(self) -> None:
         if self._transport is not None and not self._paused:

@@ -42,3 +42,9 @@ def test_defaults_never_override_either_name_of_the_limit() -> None:
 def test_the_estimate_of_a_prompt_is_its_bytes_over_three(prompt: str) -> None:
     ask = clientbody.parse("completion", json.dumps({"model": "m", "prompt": prompt}).encode())
     assert ask.prompt_tokens == len(prompt.encode("utf-8", "surrogatepass")) // 3 + 1
+
+
+def test_a_body_without_a_closer_look_has_no_field_that_one_is_for() -> None:
+    looked_at = clientbody.REFUSED_FIELDS | clientbody._UNANSWERABLE | clientbody._COUNTS
+    assert clientbody._PLAIN.isdisjoint(looked_at)
+    assert not [name for name in clientbody._PLAIN if name.startswith(clientbody._STEERING_PREFIX)]

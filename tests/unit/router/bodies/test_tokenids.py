@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunfleet_router.bodies.tokenids import TokenIds, take
+from sunfleet_router.bodies.tokenids import TokenIds, find, find_slowly, take
 
 IDS = st.lists(st.integers(0, 2**31))
 TEXT = st.sampled_from(['"prompt_token_ids":[7]', "]", "plain", '\\"prompt_token_ids\\":[', "\x00prompt_token_ids"])
@@ -24,10 +24,21 @@ def test_what_is_taken_out_and_what_is_put_back_is_the_same_answer(
     answer: dict[str, Any] = {"id": after, "choices": [choice], "kv_transfer_params": {"x": [1]}}
     (answer if chat else choice)["prompt_token_ids"] = ids
     raw = json.dumps(answer, separators=None if spaced else (",", ":")).encode()
+    assert find(raw) == find_slowly(raw)
     value, taken = take(raw)
     assert len(taken) == len(ids)
     assert orjson.loads(orjson.dumps(taken.json)) == ids
     assert orjson.loads(orjson.dumps(value)) == answer
+
+
+@given(
+    parts=st.lists(
+        st.sampled_from([b'"prompt_token_ids":', b"[", b"]", b" ", b"\n", b"\v", b"\x00", b",", b"12", b"null"])
+    )
+)
+def test_they_are_found_alike_with_and_without_the_native_module(parts: list[bytes]) -> None:
+    raw = b"".join(parts)
+    assert find(raw) == find_slowly(raw)
 
 
 @pytest.mark.parametrize("raw", [b'{"choices": []}', b'{"prompt_token_ids": null}', b"[1]", b"3"])

@@ -198,6 +198,11 @@ class Pausing:
         assert self.feed is not None
         self.feed.pause()
 
+    def on_whole(self, status: int, body: bytes) -> None:
+        del status
+        self.on_data(body)
+        self.on_end()
+
     def on_end(self) -> None:
         self.ended.set_result(None)
 
