@@ -49,7 +49,7 @@ def _read(kubeconfig: Callable[[], T]) -> T:
         return kubeconfig()
     except (config.ConfigException, OSError, yaml.YAMLError) as error:
         raise click.ClickException(f"no cluster to ask: {error}; set KUBECONFIG or --context") from None
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         text = f"no cluster to ask: the kubeconfig is none: {error}; set KUBECONFIG or --context"
         raise click.ClickException(text) from None
 
@@ -146,7 +146,9 @@ class Cluster:
         """What the caller may do: with our kinds in every namespace, and what the commands need of routers."""
         asked = client.AuthorizationV1Api(self._api).create_self_subject_access_review
         found: dict[str, bool] = {}
-        for what, attributes in _wishes(system_namespace).items():
+        for what, attributes in _wishes(system_namespace):
+            if found.get(what):
+                continue  # in another way
             spec = client.V1SelfSubjectAccessReviewSpec(resource_attributes=client.V1ResourceAttributes(**attributes))
             answer = asked(client.V1SelfSubjectAccessReview(spec=spec), _request_timeout=_TIMEOUT_SECONDS)
             found[what] = bool(answer.status and answer.status.allowed)
@@ -167,19 +169,20 @@ class Cluster:
         return found
 
 
-def _wishes(system_namespace: str) -> dict[str, dict[str, str]]:
-    """In words, and as the API server is asked about them."""
-    ours = {
-        f"{verb} {plural}": {"verb": verb, "group": names.GROUP, "resource": plural}
+def _wishes(system_namespace: str) -> list[tuple[str, dict[str, str]]]:
+    """In words, and as the API server is asked about them; what can be done in two ways comes twice."""
+    ours = [
+        (f"{verb} {plural}", {"verb": verb, "group": names.GROUP, "resource": plural})
         for verb, plural in (("list", "sunmodels"), ("create", "sunmodels"), ("create", "shareddecoders"))
-    }
+    ]
     there = {"group": "", "namespace": system_namespace}
-    return ours | {
-        "reach routers' metrics (top)": {
-            **there, "verb": "create", "resource": "pods", "subresource": "portforward",
-        },
-        "reach routers (chat, measure)": {**there, "verb": "create", "resource": "services", "subresource": "proxy"},
-    }  # fmt: skip
+    top, chat = "reach routers' metrics (top)", "reach routers (chat, measure)"
+    return [
+        *ours,
+        (top, {**there, "verb": "create", "resource": "pods", "subresource": "portforward"}),
+        (top, {**there, "verb": "get", "resource": "pods", "subresource": "proxy"}),
+        (chat, {**there, "verb": "create", "resource": "services", "subresource": "proxy"}),
+    ]
 
 
 def _hint(error: ApiException) -> str:

@@ -139,7 +139,7 @@ def _documents(path: Path) -> list[Any]:
         mark = error.problem_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise click.ClickException(f"{path}{where}: this is no YAML: {error.problem}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise click.ClickException(f"{path}: this is no YAML text: {error}") from None
     except OSError as error:
         raise click.ClickException(f"{path}: {error.strerror}") from None

@@ -34,7 +34,7 @@ def _traffic(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option("--trace", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path),
                      help="JSON lines or CSV: time, task, prompt_tokens, output_tokens, or as Azure's traces."),
-        click.option("--zipf", type=Finite(0), help="Make traffic: popularity of task r is 1/r^ZIPF."),
+        click.option("--zipf", type=Finite(0, 10), help="Make traffic: popularity of task r is 1/r^ZIPF."),
         click.option("--pattern", type=click.Choice(get_args(Pattern)), default=shape.pattern, show_default=True,
                      help="Over time: sudden bursts, slow waves, or many at once and then none."),
         click.option("--tasks", type=click.IntRange(1), default=shape.tasks, show_default=True),

@@ -86,6 +86,10 @@ def test_a_policy_that_knows_no_budget_is_given_none(policy: str) -> None:
     assert f"{policy} knows none" in refused("simulate", "--zipf", "1", "--budget", "4", "--policy", policy)
 
 
+def test_a_popularity_that_no_number_holds_is_refused() -> None:
+    assert "0<=x<=10" in refused("simulate", "--zipf", "800")
+
+
 def test_a_stream_of_another_encoding_gets_what_it_has_letters_for() -> None:
     """A redirected stream of Windows, a terminal without UTF-8: the bars are lost, the figures are not."""
     program = Path(sys.executable).with_name("sunfleet")

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from kubernetes.client import AuthorizationV1Api, V1SelfSubjectAccessReview, V1SubjectAccessReviewStatus
 
 from sunfleet_api.crd import crd
 from sunfleet_api.kinds import KINDS
 from sunfleet_cli.checkup import LEAST_KUBERNETES, Facts, findings
+from sunfleet_cli.cluster import Cluster
 from sunfleet_cli.commands import look
 from sunfleet_cli.main import cli
 
@@ -124,6 +126,22 @@ def test_what_may_not_be_read_is_a_warning_and_not_a_fault() -> None:
     assert "403 Forbidden" in {one.message for one in findings(blind)}
     assert verdicts(replace(GOOD, nodes=[]))["GPUs"] == "warning"
     assert verdicts(replace(GOOD, allowed={"create sunmodels": False}))["may create sunmodels"] == "warning"
+
+
+@pytest.mark.parametrize(("held", "top"), [("portforward", True), ("proxy", True), ("log", False)])
+def test_metrics_can_be_reached_by_a_forwarded_port_or_through_the_proxy(
+    monkeypatch: pytest.MonkeyPatch, held: str, top: bool
+) -> None:
+    def asked(_: object, review: V1SelfSubjectAccessReview, **__: object) -> V1SelfSubjectAccessReview:
+        wish = review.spec.resource_attributes
+        assert wish is not None
+        allowed = (wish.resource, wish.subresource) == ("pods", held)
+        return V1SelfSubjectAccessReview(spec=review.spec, status=V1SubjectAccessReviewStatus(allowed=allowed))
+
+    monkeypatch.setattr("sunfleet_cli.cluster.connected", lambda *_: None)
+    monkeypatch.setattr(AuthorizationV1Api, "create_self_subject_access_review", asked)
+    may = {what: allowed for what, allowed in Cluster().allowed("system").items() if what.startswith("reach")}
+    assert may == {"reach routers' metrics (top)": top, "reach routers (chat, measure)": False}
 
 
 def test_the_exit_code_says_whether_something_has_to_be_mended(monkeypatch: pytest.MonkeyPatch) -> None:

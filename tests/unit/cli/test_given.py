@@ -96,6 +96,12 @@ def test_a_file_that_is_no_yaml_names_the_line(file: Path) -> None:
         given.scaling(file)
 
 
+def test_a_file_that_is_nested_without_end_is_refused(file: Path) -> None:
+    file.write_text("[" * 100_000)
+    with pytest.raises(click.ClickException, match="no YAML text"):
+        given.costs(file)
+
+
 def test_a_decode_pool_is_scaled_as_the_tasks_but_never_to_zero(file: Path) -> None:
     file.write_text("maxReplicas: 3\nminReplicas: 0\nscaleToZero: {idleSeconds: 60}\n")
     found = given.scaling(file)
