@@ -59,4 +59,5 @@ def _tables(found: Now) -> Group:
     tasks = [one.cells() for one in found.tasks]
     lines: list[Any] = [table(live.TASK_COLUMNS, [*tasks, live.sums(found.tasks)]), Text("")]
     lines.append(table(live.POOL_COLUMNS, [pool.cells() for pool in found.pools]))
-    return Group(*lines, Text(f"{found.routers} routers, over {found.seconds:.1f} s", style="dim"))
+    count = "1 router" if found.routers == 1 else f"{found.routers} routers"
+    return Group(*lines, Text(f"{count}, over {found.seconds:.1f} s", style="dim"))
