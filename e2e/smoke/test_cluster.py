@@ -130,7 +130,6 @@ def _files(folder: Path) -> dict[str, int]:
     """Our own files of the cluster and when they changed; what components write while they run is left out."""
     ours = [
         folder / "admin.kubeconfig",
-        folder / "boot-id",
         *(folder / "config").rglob("*"),
         *(folder / "pki").iterdir(),
     ]
